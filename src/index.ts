@@ -1,0 +1,2 @@
+/** The public face of Vitrine. */
+export { assetPath } from './host/assets.ts'

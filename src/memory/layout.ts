@@ -1,0 +1,34 @@
+/**
+ * The map of the one shared WebAssembly memory of a machine.
+ *
+ *   0          +--------------------------------------------------------+
+ *              | never used: a null pointer in WASM hits nothing        |
+ *   64 KiB     | STATICS: static data of WASM modules, distinct bases   |
+ *   1 MiB      | DEVICES: virtio-mmio register pages, console rings,    |
+ *              | legacy devices' state, machine control words           |
+ *   4 MiB      | SOFT_CPU: per-vCPU state, TLBs, decoded-block caches   |
+ *   128 MiB    +--------------------------------------------------------+
+ *              | guest RAM (RAM_OFFSET .. RAM_OFFSET + size)            |
+ *              +--------------------------------------------------------+
+ *
+ * Untouched pages cost nothing, so the KVM accelerator does not pay for the software CPU's part.
+ *
+ * Guest-physical addresses: RAM below the MMIO hole is at 0 .. min(size, 3 GiB); what is left goes to 4 GiB and up.
+ */
+export const STATICS_BASE = 0x1_0000
+export const STATICS_END = 0x10_0000
+export const DEVICES_BASE = 0x10_0000
+export const DEVICES_END = 0x40_0000
+export const SOFT_CPU_BASE = 0x40_0000
+export const SOFT_CPU_END = 0x800_0000
+/** Where guest RAM starts in the shared memory. */
+export const RAM_OFFSET = 0x800_0000
+
+/** Guest-physical: the MMIO hole, where no RAM is. */
+export const MMIO_HOLE_START = 0xc000_0000
+export const MMIO_HOLE_END = 0x1_0000_0000
+
+export const MIB = 1024 * 1024
+/** The smallest and the largest guest: 2 MiB for micro-guests; what a wasm32 memory can hold beside our own part. */
+export const MIN_RAM_MIB = 2
+export const MAX_RAM_MIB = (0x1_0000_0000 - RAM_OFFSET) / MIB - 1

@@ -1,0 +1,16 @@
+/**
+ * The WebAssembly modules of Vitrine, one row each. `scripts/build.ts` compiles `wasm/<name>/index.ts` to
+ * `dist/wasm/<name>.wasm`; `src/wasm/loader.ts` is the only code that instantiates them.
+ *
+ * A module that works on guest memory imports the machine's one shared memory and keeps its statics at `staticBase`,
+ * in the region that `src/memory/layout.ts` sets aside for them. A module with its own memory has no `staticBase`.
+ */
+export interface WasmModuleSpec {
+  readonly name: string
+  /** Where the module's statics go in the shared memory; absent for a module with a memory of its own. */
+  readonly staticBase?: number
+  /** AssemblyScript features to enable besides the defaults. */
+  readonly features?: readonly string[]
+}
+
+export const WASM_MODULES: readonly WasmModuleSpec[] = []
