@@ -1,0 +1,100 @@
+import { constants, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { HostError } from './errors.ts'
+import { createEventFd, drainEventFd, signalEventFd } from './event-fd.ts'
+import {
+  closeFd,
+  openFd,
+  punchHole,
+  readAt,
+  readVectorAt,
+  truncate,
+  writeAt,
+  writeVectorAt,
+  zeroRange,
+} from './file.ts'
+import { IoVector } from './io-vector.ts'
+import { POLLIN, PollSet } from './poll.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'vitrine-host-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+describe('files', () => {
+  it('turns errno into a typed error that names the call and its subject', () => {
+    const path = join(folder, 'absent')
+    try {
+      openFd(path, constants.O_RDONLY)
+      expect.unreachable()
+    } catch (error) {
+      expect(error).toBeInstanceOf(HostError)
+      expect(error).toMatchObject({ code: 'ENOENT', syscall: 'open', message: `open ${path}: ENOENT` })
+    }
+  })
+
+  it('scatters and gathers through one call, and reads zeros past the end', () => {
+    const memory = new Uint8Array(new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true }).buffer)
+    const path = join(folder, 'vector')
+    const fd = openFd(path, constants.O_RDWR | constants.O_CREAT)
+    memory.set([1, 2, 3, 4, 5, 6, 7, 8], 100)
+    const vector = new IoVector(memory, 4)
+    expect(vector.push(104, 4)).toBe(true)
+    expect(vector.push(100, 4)).toBe(true)
+    expect(vector.push(65530, 7)).toBe(false)
+    writeVectorAt(fd, vector, 3)
+    expect([...readFileSync(path)]).toEqual([0, 0, 0, 5, 6, 7, 8, 1, 2, 3, 4])
+    vector.clear()
+    memory.fill(0xff, 200, 220)
+    vector.push(200, 3)
+    vector.push(210, 8)
+    readVectorAt(fd, vector, 5)
+    expect([...memory.subarray(200, 203)]).toEqual([7, 8, 1])
+    expect([...memory.subarray(210, 218)]).toEqual([2, 3, 4, 0, 0, 0, 0, 0])
+    const part = new IoVector(memory, 4)
+    part.setToRangeOf(vector, 2, 3)
+    const out = new Uint8Array(3)
+    part.copyTo(out)
+    expect([...out]).toEqual([1, 2, 3])
+    vector.fill(9, 2, 2)
+    expect([...memory.subarray(202, 203), ...memory.subarray(210, 212)]).toEqual([9, 9, 3])
+    closeFd(fd)
+  })
+
+  it('punches holes and zeroes ranges', () => {
+    const fd = openFd(join(folder, 'holes'), constants.O_RDWR | constants.O_CREAT)
+    writeAt(fd, new Uint8Array(16384).fill(7), 0)
+    punchHole(fd, 4096, 4096)
+    zeroRange(fd, 12288, 8192)
+    truncate(fd, 20480)
+    const all = new Uint8Array(32768)
+    expect(readAt(fd, all, 0)).toBe(20480)
+    expect([all[4095], all[4096], all[8191], all[8192], all[12287], all[12288]]).toEqual([7, 0, 0, 7, 7, 0])
+    closeFd(fd)
+  })
+})
+
+describe('eventfd and poll', () => {
+  it('wakes a poll, calls the handler once, and drains', () => {
+    const bell = createEventFd()
+    const quiet = createEventFd()
+    const set = new PollSet()
+    let rung = 0
+    set.add(quiet, POLLIN, () => expect.unreachable())
+    set.add(bell, POLLIN, () => {
+      rung += drainEventFd(bell)
+    })
+    expect(set.wait(0)).toBe(0)
+    signalEventFd(bell)
+    signalEventFd(bell)
+    expect(set.wait(1000)).toBe(1)
+    expect(rung).toBe(2)
+    expect(drainEventFd(bell)).toBe(0)
+    set.remove(quiet)
+    expect(set.size).toBe(1)
+    signalEventFd(bell)
+    expect(set.wait(1000)).toBe(1)
+    closeFd(bell)
+    closeFd(quiet)
+  })
+})

@@ -1,0 +1,79 @@
+/**
+ * Every libc function that we call, declared once. Nothing else in the project loads koffi.
+ *
+ * A declaration here is unsafe by nature: a wrong length or a stale pointer corrupts the process. Callers are the typed
+ * wrappers in this folder; each says what makes its call safe. Buffers are typed arrays or numeric host addresses;
+ * koffi pins a typed array for the duration of a synchronous call.
+ */
+import koffi from 'koffi'
+import { EINTR, HostError } from './errors.ts'
+
+/** A buffer argument: a typed array, or an address in this process. */
+export type Pointer = Uint8Array | BigUint64Array | Int32Array | number | bigint | null
+
+const libc = koffi.load(null)
+
+function declare<Args extends unknown[], Result>(name: string, result: string, args: string[]) {
+  // koffi checks argument counts and kinds at run time; the TypeScript signature is the caller's.
+  return libc.func(name, result, args) as unknown as (...args: Args) => Result
+}
+
+export const sys = {
+  open: declare<[string, number, number], number>('open', 'int', ['str', 'int', 'int']),
+  close: declare<[number], number>('close', 'int', ['int']),
+  read: declare<[number, Pointer, number], number>('read', 'int64', ['int', 'void*', 'uint64']),
+  write: declare<[number, Pointer, number], number>('write', 'int64', ['int', 'void*', 'uint64']),
+  pread: declare<[number, Pointer, number, number], number>('pread', 'int64', ['int', 'void*', 'uint64', 'int64']),
+  pwrite: declare<[number, Pointer, number, number], number>('pwrite', 'int64', ['int', 'void*', 'uint64', 'int64']),
+  preadv: declare<[number, Pointer, number, number], number>('preadv', 'int64', ['int', 'void*', 'int', 'int64']),
+  pwritev: declare<[number, Pointer, number, number], number>('pwritev', 'int64', ['int', 'void*', 'int', 'int64']),
+  fdatasync: declare<[number], number>('fdatasync', 'int', ['int']),
+  fallocate: declare<[number, number, number, number], number>('fallocate', 'int', ['int', 'int', 'int64', 'int64']),
+  ioctl: declare<[number, number, Pointer], number>('ioctl', 'int', ['int', 'uint64', 'void*']),
+  fcntl: declare<[number, number, Pointer], number>('fcntl', 'int', ['int', 'int', 'void*']),
+  mmap: declare<[Pointer, number, number, number, number, number], number | bigint>('mmap', 'intptr_t', [
+    'void*',
+    'uint64',
+    'int',
+    'int',
+    'int',
+    'int64',
+  ]),
+  munmap: declare<[Pointer, number], number>('munmap', 'int', ['void*', 'uint64']),
+  madvise: declare<[Pointer, number, number], number>('madvise', 'int', ['void*', 'uint64', 'int']),
+  eventfd: declare<[number, number], number>('eventfd', 'int', ['uint32', 'int']),
+  poll: declare<[Pointer, number, number], number>('poll', 'int', ['void*', 'uint64', 'int']),
+  gettid: declare<[], number>('gettid', 'int', []),
+  tgkill: declare<[number, number, number], number>('tgkill', 'int', ['int', 'int', 'int']),
+  pipe2: declare<[Int32Array, number], number>('pipe2', 'int', ['void*', 'int']),
+  memfd_create: declare<[string, number], number>('memfd_create', 'int', ['str', 'uint32']),
+  ftruncate: declare<[number, number], number>('ftruncate', 'int', ['int', 'int64']),
+}
+
+/** The errno of the last call on this thread. Read it before anything else calls into libc through koffi. */
+export const lastErrno = (): number => koffi.errno()
+
+/** Passes a call's result on, or throws the typed error when it is negative. */
+export function check(result: number, syscall: string, subject?: string): number {
+  if (result < 0) throw new HostError(syscall, koffi.errno(), subject)
+  return result
+}
+
+/** Calls again for as long as a signal interrupts; then as `check`. */
+export function retryOnSignal(call: () => number, syscall: string, subject?: string): number {
+  for (;;) {
+    const result = call()
+    if (result >= 0) return result
+    const errno = koffi.errno()
+    if (errno !== EINTR) throw new HostError(syscall, errno, subject)
+  }
+}
+
+/**
+ * The host address of a typed array's first byte. Stable only for memory that V8 never moves: WebAssembly memories,
+ * SharedArrayBuffers, and ArrayBuffers larger than V8's inline limit (64 bytes).
+ */
+export const addressOf = (bytes: Uint8Array): number => Number(koffi.address(bytes))
+
+/** An ArrayBuffer over `length` bytes at a host address: for mappings of ours, valid until they are unmapped. */
+export const viewOf = (address: number | bigint, length: number): ArrayBuffer => koffi.view(address, length)

@@ -1,0 +1,66 @@
+/** A blocking poll() loop for device workers: descriptors with a callback each. No libuv on the data path. */
+import { EINTR, HostError } from './errors.ts'
+import { lastErrno, sys } from './libc.ts'
+
+export const POLLIN = 1
+export const POLLOUT = 4
+export const POLLERR = 8
+export const POLLHUP = 16
+
+export class PollSet {
+  /** `struct pollfd[]`: int fd; short events; short revents. */
+  #native = new Int32Array(2 * 16)
+  readonly #fds: number[] = []
+  readonly #handlers: ((events: number) => void)[] = []
+
+  get size(): number {
+    return this.#fds.length
+  }
+
+  add(fd: number, events: number, handler: (events: number) => void): void {
+    this.#fds.push(fd)
+    this.#handlers.push(handler)
+    if (this.#fds.length * 2 > this.#native.length) {
+      const larger = new Int32Array(this.#native.length * 2)
+      larger.set(this.#native)
+      this.#native = larger
+    }
+    const at = (this.#fds.length - 1) * 2
+    this.#native[at] = fd
+    this.#native[at + 1] = events
+  }
+
+  /** Changes what is waited for; 0 keeps the descriptor but waits only for errors. */
+  setEvents(fd: number, events: number): void {
+    const index = this.#fds.indexOf(fd)
+    if (index >= 0) this.#native[index * 2 + 1] = events
+  }
+
+  remove(fd: number): void {
+    const index = this.#fds.indexOf(fd)
+    if (index < 0) return
+    this.#fds.splice(index, 1)
+    this.#handlers.splice(index, 1)
+    this.#native.copyWithin(index * 2, index * 2 + 2)
+  }
+
+  /** Waits up to `timeoutMs` (-1: for ever), then calls the handlers of all that is ready. The number that were. */
+  wait(timeoutMs: number): number {
+    // Safe: the array holds `size` pollfd structures.
+    const ready = sys.poll(this.#native, this.#fds.length, timeoutMs)
+    if (ready < 0) {
+      const errno = lastErrno()
+      if (errno === EINTR) return 0
+      throw new HostError('poll', errno)
+    }
+    if (ready === 0) return 0
+    // Handlers may add and remove, so what is ready is collected before any of them runs.
+    const due: [handler: (events: number) => void, events: number][] = []
+    for (let i = 0; i < this.#fds.length; i++) {
+      const events = this.#native[i * 2 + 1]! >>> 16
+      if (events !== 0) due.push([this.#handlers[i]!, events])
+    }
+    for (const [handler, events] of due) handler(events)
+    return ready
+  }
+}
