@@ -1,0 +1,28 @@
+/**
+ * The Debian packages that tests and benchmarks use, each with the program that shows it is there and the reason for
+ * it. `npm test` installs the absent ones when it runs as root with apt, and otherwise names them.
+ */
+export interface DebianPackage {
+  readonly name: string
+  /** A file that the package installs; it is there exactly when the package is. */
+  readonly file: string
+  readonly reason: string
+}
+
+export const DEBIAN_PACKAGES: readonly DebianPackage[] = [
+  { name: 'qemu-system-x86', file: '/usr/bin/qemu-system-x86_64', reason: 'the emulated AMD host; peer of boot' },
+  { name: 'qemu-utils', file: '/usr/bin/qemu-img', reason: 'oracle for QCOW2' },
+  { name: 'busybox-static', file: '/bin/busybox', reason: 'user land of test guests and of the emulated host' },
+  { name: 'kmod', file: '/sbin/depmod', reason: 'order in which the modules of the emulated host are loaded' },
+  { name: 'cpio', file: '/bin/cpio', reason: 'oracle for our initramfs writer' },
+  { name: 'acpica-tools', file: '/usr/bin/iasl', reason: 'oracle for our ACPI tables' },
+  { name: 'e2fsprogs', file: '/sbin/e2fsck', reason: 'oracle for ext4' },
+  { name: 'lz4', file: '/usr/bin/lz4', reason: 'oracle for the LZ4 decompressor' },
+  { name: 'xz-utils', file: '/usr/bin/xz', reason: 'XZ payloads and oracle' },
+  { name: 'zstd', file: '/usr/bin/zstd', reason: 'zstd payloads and oracle' },
+  { name: 'gcc', file: '/usr/bin/gcc', reason: 'guest programs, layout checks against kernel headers, peers in C' },
+  { name: 'linux-libc-dev', file: '/usr/include/linux/kvm.h', reason: 'kernel headers for the layout checks' },
+]
+
+/** Their names, for callers that only install. */
+export const TEST_PACKAGES: readonly string[] = DEBIAN_PACKAGES.map(({ name }) => name)
