@@ -13,4 +13,4 @@ export interface WasmModuleSpec {
   readonly features?: readonly string[]
 }
 
-export const WASM_MODULES: readonly WasmModuleSpec[] = []
+export const WASM_MODULES: readonly WasmModuleSpec[] = [{ name: 'cpu', staticBase: 0x1_0000 }]

@@ -1,0 +1,139 @@
+/**
+ * Self-modifying code. For every RAM page and vCPU a word says which 128-byte pieces of the page have decoded code in them.
+ * A page with any bit set is in no write TLB, so every store to it comes through the slow path, which drops the
+ * blocks that overlap the bytes written. Maps lie one after the other, a vCPU each; lists of blocks are private.
+ */
+import { cpu } from './cpu'
+import { BLK_LENGTH, BLK_PAGE_NEXT, BLK_PHYS, BLK_VALID } from './ops'
+import { ramPage } from './ram'
+import {
+  ATTN_MAILBOX,
+  MAILBOX_LENGTH,
+  S_ATTENTION,
+  S_CODE_PAGES,
+  S_COUNT_SMC,
+  S_CPUS,
+  S_INDEX,
+  S_MAILBOX,
+  S_MAILBOX_HEAD,
+  S_MAILBOX_TAIL,
+  S_PAGE_BLOCKS,
+  S_RAM_OFFSET,
+  S_RAM_PAGES,
+  S_SMC_STAMP,
+  VCPU_STATE_SIZE,
+} from './state'
+import { dropWriters } from './tlb'
+
+@inline
+function pieceMap(vcpu: u32): usize {
+  return <usize>load<u32>(cpu, S_CODE_PAGES) + ((vcpu * load<u32>(cpu, S_RAM_PAGES)) << 2)
+}
+
+/** The pieces that `bytes` bytes at page offset `offset` touch. */
+@inline
+function pieces(offset: u32, bytes: u32): u32 {
+  const first = offset >> 7
+  const last = min<u32>((offset + bytes - 1) >> 7, 31)
+  return (<u32>-1 >> (31 - (last - first))) << first
+}
+
+/** True when no vCPU has decoded code in the RAM page at `host`: it may be written without looking. */
+export function pageIsPlain(host: usize): bool {
+  const page = ramPage(host)
+  const cpus = load<u32>(cpu, S_CPUS)
+  for (let i: u32 = 0; i < cpus; i++) if (atomic.load<u32>(pieceMap(i) + (page << 2))) return false
+  return true
+}
+
+/** Called before code at `host` (a byte in RAM) is decoded: from now on stores to it are noticed. */
+export function markCode(host: usize, bytes: u32): void {
+  const page = ramPage(host)
+  const own = load<u32>(cpu, S_INDEX)
+  const at = pieceMap(own) + (page << 2)
+  const before = atomic.load<u32>(at)
+  const after = before | pieces(<u32>host & 0xfff, bytes)
+  if (after == before) return
+  atomic.store<u32>(at, after)
+  if (before) return
+  dropWriters(host & ~0xfff)
+  const cpus = load<u32>(cpu, S_CPUS)
+  for (let i: u32 = 0; i < cpus; i++) if (i != own) post(i, page)
+}
+
+/** Called after `bytes` bytes at shared-memory `host` were written, within one page: drops the code that was there. */
+@inline
+export function markCodeWritten(host: usize, bytes: u32): void {
+  const page = ramPage(host)
+  const cpus = load<u32>(cpu, S_CPUS)
+  const own = load<u32>(cpu, S_INDEX)
+  for (let i: u32 = 0; i < cpus; i++) {
+    const touched = atomic.load<u32>(pieceMap(i) + (page << 2)) & pieces(<u32>host & 0xfff, bytes)
+    if (!touched) continue
+    if (i == own) dropBlocks(page, <u32>host & 0xfff, bytes)
+    else post(i, page | MESSAGE_WRITTEN)
+  }
+}
+
+/** Invalidates this vCPU's blocks that overlap `bytes` bytes at `offset` of RAM page `page`, and renews its pieces. */
+export function dropBlocks(page: u32, offset: u32, bytes: u32): void {
+  const head: usize = <usize>load<u32>(cpu, S_PAGE_BLOCKS) + (page << 2)
+  let kept: u32 = 0
+  let link = head
+  let block: usize = load<u32>(head)
+  let dropped: u32 = 0
+  while (block) {
+    const next = load<u32>(block, BLK_PAGE_NEXT)
+    const start = load<u32>(block, BLK_PHYS) & 0xfff
+    const length = <u32>load<u16>(block, BLK_LENGTH)
+    if (start < offset + bytes && offset < start + length) {
+      store<u32>(block, 0, BLK_VALID)
+      store<u32>(link, next)
+      dropped++
+    } else {
+      kept |= pieces(start, length)
+      link = block + BLK_PAGE_NEXT
+    }
+    block = next
+  }
+  atomic.store<u32>(pieceMap(load<u32>(cpu, S_INDEX)) + (page << 2), kept)
+  if (dropped) {
+    store<u64>(cpu, load<u64>(cpu, S_COUNT_SMC) + dropped, S_COUNT_SMC)
+    store<u32>(cpu, load<u32>(cpu, S_SMC_STAMP) + 1, S_SMC_STAMP)
+  }
+}
+
+/** In a message: the page was written, so drop the blocks there. Without it: the page has code now, so give up writing to it unseen. */
+const MESSAGE_WRITTEN: u32 = 0x8000_0000
+
+function post(vcpu: u32, message: u32): void {
+  const other = cpu - <usize>load<u32>(cpu, S_INDEX) * VCPU_STATE_SIZE + <usize>vcpu * VCPU_STATE_SIZE
+  const slot = atomic.add<u32>(other + S_MAILBOX_HEAD, 1)
+  atomic.store<u32>(other + S_MAILBOX + ((slot % MAILBOX_LENGTH) << 2), message + 1)
+  atomic.or<u32>(other + S_ATTENTION, ATTN_MAILBOX)
+}
+
+/** Serves this vCPU's mailbox. Returns true when so much was asked that the whole block cache must go. */
+export function serveMailbox(): bool {
+  const c = cpu
+  const head = atomic.load<u32>(c + S_MAILBOX_HEAD)
+  let tail = load<u32>(c, S_MAILBOX_TAIL)
+  const overflow = head - tail > MAILBOX_LENGTH
+  while (tail != head) {
+    const at = c + S_MAILBOX + ((tail % MAILBOX_LENGTH) << 2)
+    tail++
+    if (overflow) {
+      atomic.store<u32>(at, 0)
+      continue
+    }
+    // The sender takes the slot, then fills it: between the two it is still 0.
+    let message: u32 = 0
+    while (!message) message = atomic.xchg<u32>(at, 0)
+    message--
+    const page = message & 0x7fff_ffff
+    dropWriters(<usize>load<u32>(c, S_RAM_OFFSET) + (page << 12))
+    if (message & MESSAGE_WRITTEN) dropBlocks(page, 0, 4096)
+  }
+  store<u32>(c, tail, S_MAILBOX_TAIL)
+  return overflow
+}

@@ -1,0 +1,231 @@
+/**
+ * Predecoded instructions: constants only, shared by AssemblyScript and TypeScript (see state.ts).
+ *
+ * A block is a run of instructions in one physical page that is entered at its top: a 64-byte header, then one 32-byte
+ * record an instruction, in the shared memory. It is keyed by guest-physical address and mode word. Nothing in it
+ * depends on the linear address: RIP-relative operands use S_BLOCK_RIP as base with the distance from the block's start folded into
+ * the displacement, and branch targets are relative to the block's start. So a record needs no x86 decoding to translate.
+ *
+ *     header 64 B | record 0 | record 1 | ... | record n-1 (the only one that may transfer control)
+ *
+ * Blocks are allocated upwards in an arena and never move. A block that was overwritten is marked invalid (BLK_VALID = 0)
+ * and stays unused until the arena is full and emptied as a whole, so a stale pointer is always a readable header.
+ */
+
+// ---- block header ---------------------------------------------------------------------------------------------------
+export const BLK_PHYS = 0 // u64 guest-physical address of the first byte
+export const BLK_MODE = 8 // u32 mode word (MODE_* in state.ts)
+export const BLK_COUNT = 12 // u16 records
+export const BLK_LENGTH = 14 // u16 bytes of guest code (within one page, or two for a last instruction that crosses)
+export const BLK_RUNS = 16 // u32 executions, for choosing hot blocks
+export const BLK_VALID = 20 // u32 1, or 0 once its code was overwritten
+export const BLK_PAGE_NEXT = 24 // u32 next block that starts in this page
+export const BLK_HASH_NEXT = 28 // u32 next block in this hash bucket
+export const BLK_LINK_TAKEN = 32 // u32 block at the direct branch's target (same page), or 0
+export const BLK_LINK_NEXT = 36 // u32 block that follows (same page), or 0
+export const BLK_JIT = 40 // u32 compiled code's entry, or 0 (tier 1's business)
+export const BLK_JIT_STAMP = 44 // u32
+export const BLK_HEADER_SIZE = 64
+/** Most instructions of one block. */
+export const BLK_MAX_OPS = 64
+
+// ---- record ---------------------------------------------------------------------------------------------------------
+export const OP_HANDLER = 0 // u16 H_*
+export const OP_LENGTH = 2 // u8 bytes of the instruction
+export const OP_FLAGS = 3 // u8 OPF_*
+/** u8 byte offset in the state of the first register operand (destination, ModRM.reg); 8-bit ones may be offset + 1 (AH). */
+export const OP_DST = 4
+/** u8 the same for the second register operand (source, ModRM.rm in register form). */
+export const OP_SRC = 5
+export const OP_BASE = 6 // u8 byte offset of the base register's slot; S_ZERO if none, S_BLOCK_RIP if RIP-relative
+export const OP_INDEX = 7 // u8 byte offset of the index register's slot; S_ZERO if none
+export const OP_SCALE = 8 // u8 0..3
+export const OP_SEG = 9 // u8 ES..GS: the segment that applies (for #SS, and for EA kinds that add a base)
+export const OP_EA = 10 // u8 EA_*: how to form the address
+export const OP_SIZE = 11 // u8 log2 of the operand size in bytes: 0..4
+export const OP_AUX = 12 // u8 condition code, ALU or shift operation, second-level opcode
+export const OP_AUX2 = 13 // u8
+export const OP_OFFSET = 14 // u16 distance of the instruction's first byte from the block's start
+export const OP_IMM = 16 // i64 immediate, sign-extended; branch target as distance from the block's start
+export const OP_DISP = 24 // i64 displacement
+export const OP_RECORD_SIZE = 32
+
+export const OPF_LOCK = 1
+export const OPF_REPNE = 2
+export const OPF_REP = 4
+/** 16-bit or 32-bit code's near transfers wrap at the operand size. */
+export const OPF_O16 = 8
+export const OPF_REX_W = 16
+/** Address size is 4 in OP_AUX2-less forms (string instructions, LOOP, JCXZ): counts in ECX. With A16: CX. */
+export const OPF_A32 = 32
+export const OPF_A16 = 64
+
+/** base + (index << scale) + disp, 64 bits. */
+export const EA_FLAT64 = 0
+/** The same plus the base of FS or GS. */
+export const EA_SEG64 = 1
+/** 64-bit code with address-size prefix: truncated to 32 bits, then plus the base of FS or GS. */
+export const EA_TRUNC32 = 2
+/** 16/32-bit code: offset wraps at 32 bits, segment base added, limit and rights checked, linear wraps at 32 bits. */
+export const EA_SEG32 = 3
+/** The same with an offset that wraps at 16 bits. */
+export const EA_SEG16 = 4
+/** 32-bit code, MODE_FLAT: offset wraps at 32 bits, nothing else to do. */
+export const EA_FLAT32 = 5
+/** No memory operand: OP_SRC (ModRM.rm) is a register. */
+export const EA_REGISTER = 255
+
+// ---- handlers -------------------------------------------------------------------------------------------------------
+// Groups are laid out so that a compiler can take an id apart by arithmetic. Sizes are 0: 8, 1: 16, 2: 32, 3: 64 bits.
+
+/** The block ends without a transfer (page end, length limit): continue at BLOCK_RIP + OP_IMM. */
+export const H_FALL = 0
+
+/** Two-operand arithmetic: id = H_ALU + (op * 5 + form) * 4 + size; op as in the instruction set. */
+export const H_ALU = 4
+export const ALU_ADD = 0
+export const ALU_OR = 1
+export const ALU_ADC = 2
+export const ALU_SBB = 3
+export const ALU_AND = 4
+export const ALU_SUB = 5
+export const ALU_XOR = 6
+export const ALU_CMP = 7
+export const ALU_TEST = 8
+/** DST = DST op SRC. */
+export const FORM_RR = 0
+/** DST = DST op imm. */
+export const FORM_RI = 1
+/** DST = DST op [ea]. */
+export const FORM_RM = 2
+/** [ea] = [ea] op SRC. (OPF_LOCK: atomically, in the same id.) */
+export const FORM_MR = 3
+/** [ea] = [ea] op imm. */
+export const FORM_MI = 4
+export const H_ALU_END = 184 // 4 + 9 * 5 * 4
+
+/** MOV: id = H_MOV + form * 4 + size: RR, RI, RM (load), MR (store), MI. */
+export const H_MOV = 184
+/** LEA, id + size (1..3): DST = ea without segment base. */
+export const H_LEA = 204
+/** MOVZX DST(OP_SIZE) from 8 / 16 bits: register, register, memory, memory. */
+export const H_MOVZX_R8 = 208
+export const H_MOVZX_R16 = 209
+export const H_MOVZX_M8 = 210
+export const H_MOVZX_M16 = 211
+/** MOVSX from 8 / 16 / 32 bits: register forms, then memory forms. */
+export const H_MOVSX_R8 = 212
+export const H_MOVSX_R16 = 213
+export const H_MOVSX_R32 = 214
+export const H_MOVSX_M8 = 215
+export const H_MOVSX_M16 = 216
+export const H_MOVSX_M32 = 217
+/** 64-bit PUSH/POP of a register or immediate; other sizes go through H_STACK. */
+export const H_PUSH64 = 218
+export const H_POP64 = 219
+export const H_PUSHI64 = 220
+/** Jcc: OP_AUX = condition (0..15, as in the instruction set), OP_IMM = target, fall-through is at OFFSET + LENGTH. */
+export const H_JCC = 221
+/** JMP rel: OP_IMM = target. */
+export const H_JMP = 222
+/** 64-bit CALL rel / RET / RET imm16 / JMP and CALL through register (OP_SRC) or memory. Others go through H_BRANCH. */
+export const H_CALL64 = 223
+export const H_RET64 = 224
+export const H_RETI64 = 225
+export const H_JMPR64 = 226
+export const H_JMPM64 = 227
+export const H_CALLR64 = 228
+export const H_CALLM64 = 229
+/** SETcc register / memory, OP_AUX = condition. */
+export const H_SETCC_R = 230
+export const H_SETCC_M = 231
+/** CMOVcc DST, SRC / [ea] (the load happens in any case), OP_AUX = condition, OP_SIZE. */
+export const H_CMOV_R = 232
+export const H_CMOV_M = 233
+/** INC, DEC, NOT, NEG of a register (OP_DST): id + size. */
+export const H_INC_R = 234
+export const H_DEC_R = 238
+export const H_NOT_R = 242
+export const H_NEG_R = 246
+/** The same on memory (LOCK possible): OP_AUX = 0 INC, 1 DEC, 2 NOT, 3 NEG; OP_SIZE. */
+export const H_UNARY_M = 250
+/** Shifts of a register (OP_DST) by imm (OP_IMM, already masked, non-zero): OP_AUX = 0 ROL 1 ROR 2 RCL 3 RCR 4 SHL 5 SHR 7 SAR. */
+export const H_SHIFT_RI = 251
+export const H_SHIFT_RCL = 252 // by CL
+export const H_SHIFT_MI = 253
+export const H_SHIFT_MCL = 254
+/** Hot single shifts by immediate, 32 and 64 bits: SHL, SHR, SAR, ROR, ROL of OP_DST by OP_IMM (non-zero). */
+export const H_SHL32 = 255
+export const H_SHL64 = 256
+export const H_SHR32 = 257
+export const H_SHR64 = 258
+export const H_SAR32 = 259
+export const H_SAR64 = 260
+export const H_ROL32 = 261
+export const H_ROL64 = 262
+export const H_ROR32 = 263
+export const H_ROR64 = 264
+/** IMUL DST, SRC|[ea], imm? : OP_AUX = 0 two operands (DST *= src), 1 three operands (DST = src * imm). */
+export const H_IMUL_R = 265
+export const H_IMUL_M = 266
+/** NOP, PAUSE (OP_AUX = 1), ENDBR, prefetches, hints. */
+export const H_NOP = 267
+/** MOV through moffs and others share H_MOV. XCHG reg, reg. */
+export const H_XCHG_RR = 268
+/** XCHG [ea], reg: always atomic. */
+export const H_XCHG_M = 269
+/** CBW/CWDE/CDQE (OP_SIZE = destination), CWD/CDQ/CQO. */
+export const H_CBW = 270
+export const H_CWD = 271
+/** BSWAP OP_DST, OP_SIZE. */
+export const H_BSWAP = 272
+/** MUL, IMUL, DIV, IDIV of the accumulator: OP_AUX = 4, 5, 6, 7; register OP_SRC or memory, OP_SIZE. */
+export const H_MULDIV = 273
+/** SHLD/SHRD: OP_AUX = 0/1; OP_AUX2 = 1 count in CL, else OP_IMM; destination rm, source OP_DST. */
+export const H_DSHIFT = 274
+/** BT BTS BTR BTC: OP_AUX = 0..3; OP_AUX2 = 1: index is OP_IMM, else register OP_DST; operand rm. */
+export const H_BIT = 275
+/** BSF BSR TZCNT LZCNT POPCNT: OP_AUX = 0..4; DST, rm, OP_SIZE. */
+export const H_SCAN = 276
+/** CMPXCHG rm, OP_DST. */
+export const H_CMPXCHG = 277
+/** CMPXCHG8B (OP_SIZE 2) / 16B (OP_SIZE 3). */
+export const H_CMPXCHG8B = 278
+/** XADD rm, OP_DST. */
+export const H_XADD = 279
+/** PUSH/POP of any other kind (PUSHA, PUSHF, segment registers, memory, ENTER, LEAVE, 16/32-bit): OP_AUX = STACK_*. */
+export const H_STACK = 280
+/** LEAVE in 64-bit code. */
+export const H_LEAVE64 = 281
+/** String instructions: OP_AUX = STR_*, OP_SIZE, REP flags, OP_SEG = source segment, OPF_A32/A16. */
+export const H_STRING = 282
+/** Near transfers not above (16/32-bit code, LOOPcc, JCXZ): OP_AUX = BR_*. Ends a block. */
+export const H_BRANCH = 283
+/** CLC STC CMC CLD STD LAHF SAHF SALC: OP_AUX = 0..7. */
+export const H_FLAGOP = 284
+/** AAA AAS DAA DAS AAM AAD XLAT and BMI1/BMI2/ADX/MOVBE/CRC32: OP_AUX = MISC_*. */
+export const H_MISC = 285
+/** Anything privileged, serialising, far or rare: OP_AUX = SYS_*. Ends a block; RIP is stored before it runs. */
+export const H_SYSTEM = 286
+/** x87: OP_IMM = ((opcode & 7) << 8) | ModRM. */
+export const H_X87 = 287
+/** MMX and SSE: OP_IMM = imm8 | selector << 16 (see VECTOR_SELECTOR below). */
+export const H_VECTOR = 288
+/** Undefined opcode: raises #UD. OP_AUX = 1: #GP(0) (instruction longer than 15 bytes). OP_AUX = 2: code fetch faulted (fault repeated by fetching again). */
+export const H_UNDEFINED = 289
+/** A compare or test fused with the Jcc that follows it in the next record is run by the first one's id + nothing: kept plain. */
+export const H_COUNT = 290
+
+// x87, MMX and SSE reach x87.ts / sse.ts through two functions (bodies by the owner of those files):
+//   execX87(op: usize, ea: u64): void        execVector(op: usize, ea: u64): void
+// `ea` is the linear address of a memory operand (meaningless when OP_EA is EA_REGISTER). In the record:
+//   OP_DST  ModRM.reg with REX.R, OP_SRC  ModRM.rm with REX.B (register form), both PLAIN NUMBERS 0..15, not offsets;
+//   OP_SIZE 3 with REX.W, 2 otherwise; OP_IMM bits 0-7 imm8; bits 16-31 the selector.
+// Selector: bits 0-7 opcode, 8-9 mandatory prefix (0 none, 1 66, 2 F3, 3 F2), 10-11 map (0: 0F, 1: 0F38, 2: 0F3A).
+// They check CR0/CR4 themselves with fpuTrap*() of fault.ts, raise through raise*() of fault.ts, and commit registers only
+// after the last access that can fault.
+export const SELECTOR_SHIFT = 16
+export const PREFIX_NONE = 0
+export const PREFIX_66 = 1
+export const PREFIX_F3 = 2
+export const PREFIX_F2 = 3

@@ -1,0 +1,155 @@
+/** Filling and emptying the software TLBs (memory.ts describes an entry). */
+import { cpu } from './cpu'
+import { PAGE_MASK, TLB_ADDEND, TLB_BYTES, TLB_EXEC, TLB_INDEX_MASK, TLB_META, TLB_READ, TLB_WRITE } from './memory'
+import {
+  S_COUNT_FLUSHES,
+  S_EPOCH,
+  S_LARGE_FILTER,
+  S_TLB_HUGE,
+  S_TLB_KERNEL,
+  S_TLB_LIST,
+  S_TLB_USED,
+  S_TLB_USER,
+  TLB_LIST_LENGTH,
+} from './state'
+
+export const NO_PAGE: u64 = 0xffff_ffff_ffff_ffff
+/** The page is global: survives a CR3 write. */
+export const TLBM_GLOBAL: u32 = 1
+/** The page is part of a 2 or 4 MiB page: INVLPG of any address in it must drop it. */
+export const TLBM_LARGE: u32 = 2
+
+@inline
+function clearEntry(entry: usize): void {
+  store<u64>(entry, NO_PAGE, TLB_READ)
+  store<u64>(entry, NO_PAGE, TLB_WRITE)
+  store<u64>(entry, NO_PAGE, TLB_EXEC)
+}
+
+/** Remembers that `entry` holds a page that a CR3 write must drop. */
+export function noteTlbFill(entry: usize): void {
+  const used = load<u32>(cpu, S_TLB_USED)
+  if (used < <u32>TLB_LIST_LENGTH) store<u32>(cpu + (used << 2), <u32>entry, S_TLB_LIST)
+  store<u32>(cpu, used + 1, S_TLB_USED)
+}
+
+/** Bumps the epoch, which empties the jump cache. */
+@inline
+export function bumpEpoch(): void {
+  store<u32>(cpu, load<u32>(cpu, S_EPOCH) + 1, S_EPOCH)
+}
+
+/** Everything, global pages too: CR0, CR4, EFER changes and INVPCID of all. */
+export function flushTlbAll(): void {
+  const c = cpu
+  memory.fill(load<u32>(c, S_TLB_KERNEL), 0xff, TLB_BYTES)
+  memory.fill(load<u32>(c, S_TLB_USER), 0xff, TLB_BYTES)
+  memory.fill(c + S_LARGE_FILTER, 0, 128)
+  store<u32>(c, 0, S_TLB_HUGE)
+  store<u32>(c, 0, S_TLB_USED)
+  store<u64>(c, load<u64>(c, S_COUNT_FLUSHES) + 1, S_COUNT_FLUSHES)
+  bumpEpoch()
+}
+
+/** Everything but global pages: a CR3 write. */
+export function flushTlbLocal(): void {
+  const c = cpu
+  const used = load<u32>(c, S_TLB_USED)
+  if (used <= <u32>TLB_LIST_LENGTH) {
+    for (let i: u32 = 0; i < used; i++) clearEntry(load<u32>(c + (i << 2), S_TLB_LIST))
+  } else {
+    memory.fill(load<u32>(c, S_TLB_USER), 0xff, TLB_BYTES)
+    let entry: usize = load<u32>(c, S_TLB_KERNEL)
+    const end = entry + TLB_BYTES
+    for (; entry < end; entry += 32) if (!(load<u32>(entry, TLB_META) & TLBM_GLOBAL)) clearEntry(entry)
+  }
+  store<u32>(c, 0, S_TLB_USED)
+  store<u64>(c, load<u64>(c, S_COUNT_FLUSHES) + 1, S_COUNT_FLUSHES)
+  bumpEpoch()
+}
+
+/** A bit of the filter of 2 MiB regions that have pages of large mappings in the TLBs. */
+@inline
+function filterByte(address: u64): usize {
+  return cpu + S_LARGE_FILTER + (<u32>(address >> 24) & 127)
+}
+
+export function noteLarge(address: u64): void {
+  const at = filterByte(address)
+  store<u8>(at, load<u8>(at) | (<u8>1 << (<u8>(address >> 21) & 7)))
+}
+
+/** INVLPG. */
+export function flushTlbPage(address: u64): void {
+  const c = cpu
+  bumpEpoch()
+  if (load<u32>(c, S_TLB_HUGE)) {
+    flushTlbAll()
+    return
+  }
+  const slot = <u32>(address >> 7) & TLB_INDEX_MASK
+  clearEntry(load<u32>(c, S_TLB_KERNEL) + slot)
+  clearEntry(load<u32>(c, S_TLB_USER) + slot)
+  if (load<u8>(filterByte(address)) & (<u8>1 << (<u8>(address >> 21) & 7))) {
+    dropLarge(load<u32>(c, S_TLB_KERNEL), address)
+    dropLarge(load<u32>(c, S_TLB_USER), address)
+  }
+}
+
+/** Drops the pages of large mappings in the 4 MiB around `address` (the largest that is not huge). */
+function dropLarge(tlb: usize, address: u64): void {
+  const region = address >> 22
+  for (let entry = tlb; entry < tlb + TLB_BYTES; entry += 32) {
+    if (!(load<u32>(entry, TLB_META) & TLBM_LARGE)) continue
+    if (
+      load<u64>(entry, TLB_READ) >> 22 == region ||
+      load<u64>(entry, TLB_WRITE) >> 22 == region ||
+      load<u64>(entry, TLB_EXEC) >> 22 == region
+    )
+      clearEntry(entry)
+  }
+}
+
+/** Takes away write access to the RAM page at shared-memory address `page` under every linear address. */
+export function dropWriters(page: usize): void {
+  dropWritersIn(load<u32>(cpu, S_TLB_KERNEL), page)
+  dropWritersIn(load<u32>(cpu, S_TLB_USER), page)
+}
+
+function dropWritersIn(tlb: usize, page: usize): void {
+  for (let entry = tlb; entry < tlb + TLB_BYTES; entry += 32) {
+    const tag = load<u64>(entry, TLB_WRITE)
+    if (tag != NO_PAGE && <u32>tag + load<u32>(entry, TLB_ADDEND) == <u32>page) store<u64>(entry, NO_PAGE, TLB_WRITE)
+  }
+}
+
+/** Takes away write access to every page: the dirty log was read. */
+export function dropAllWriters(): void {
+  const kernel: usize = load<u32>(cpu, S_TLB_KERNEL)
+  const user: usize = load<u32>(cpu, S_TLB_USER)
+  for (let at: usize = 0; at < TLB_BYTES; at += 32) {
+    store<u64>(kernel + at, NO_PAGE, TLB_WRITE)
+    store<u64>(user + at, NO_PAGE, TLB_WRITE)
+  }
+}
+
+/** Puts a page in the TLB. `host` is the shared-memory address of the page that holds linear `address`. */
+export function fillTlb(
+  tlb: usize,
+  address: u64,
+  host: usize,
+  writable: bool,
+  executable: bool,
+  readable: bool,
+  meta: u32,
+): void {
+  const page = address & PAGE_MASK
+  const entry = tlb + (<u32>(address >> 7) & TLB_INDEX_MASK)
+  store<u64>(entry, readable ? page : NO_PAGE, TLB_READ)
+  store<u64>(entry, writable ? page : NO_PAGE, TLB_WRITE)
+  store<u64>(entry, executable ? page : NO_PAGE, TLB_EXEC)
+  store<u32>(entry, <u32>host - <u32>page, TLB_ADDEND)
+  store<u32>(entry, meta, TLB_META)
+  if (!(meta & TLBM_GLOBAL)) noteTlbFill(entry)
+  if (meta & TLBM_LARGE) noteLarge(address)
+}
