@@ -8,6 +8,7 @@ import { addressOf } from './libc.ts'
 
 /** Linux takes at most IOV_MAX segments a call. */
 export const MAX_SEGMENTS = 1024
+const TWO_32 = 0x1_0000_0000
 
 export class IoVector {
   readonly memory: Uint8Array
@@ -15,10 +16,13 @@ export class IoVector {
   readonly lengths: Float64Array
   /** `struct iovec[]`: pairs of (address, length), ready for preadv and pwritev. */
   readonly native: BigUint64Array
+  /** The same as 32-bit halves: filling these makes no BigInt. */
+  readonly #halves: Uint32Array
   count = 0
   /** The sum of all lengths. */
   byteLength = 0
-  readonly #base: number
+  /** The host address of `memory`. */
+  readonly base: number
 
   /** Safe because `memory` is a WebAssembly memory (or another buffer that never moves) and is kept alive by `this`. */
   constructor(memory: Uint8Array, capacity: number = MAX_SEGMENTS) {
@@ -26,7 +30,8 @@ export class IoVector {
     this.offsets = new Float64Array(capacity)
     this.lengths = new Float64Array(capacity)
     this.native = new BigUint64Array(capacity * 2)
-    this.#base = addressOf(memory)
+    this.#halves = new Uint32Array(this.native.buffer)
+    this.base = addressOf(memory)
   }
 
   get capacity(): number {
@@ -46,8 +51,11 @@ export class IoVector {
     if (length === 0) return true
     this.offsets[index] = offset
     this.lengths[index] = length
-    this.native[index * 2] = BigInt(this.#base + offset)
-    this.native[index * 2 + 1] = BigInt(length)
+    const address = this.base + offset
+    this.#halves[index * 4] = address >>> 0
+    this.#halves[index * 4 + 1] = address / TWO_32
+    this.#halves[index * 4 + 2] = length >>> 0
+    this.#halves[index * 4 + 3] = length / TWO_32
     this.count = index + 1
     this.byteLength += length
     return true

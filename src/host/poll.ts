@@ -13,6 +13,11 @@ export class PollSet {
   readonly #fds: number[] = []
   readonly #handlers: ((events: number) => void)[] = []
 
+  readonly #dueHandlers: ((events: number) => void)[] = []
+  readonly #dueEvents: number[] = []
+  /** How many were removed since the handlers of this turn began to run. */
+  #removed = 0
+
   get size(): number {
     return this.#fds.length
   }
@@ -39,6 +44,7 @@ export class PollSet {
   remove(fd: number): void {
     const index = this.#fds.indexOf(fd)
     if (index < 0) return
+    this.#removed++
     this.#fds.splice(index, 1)
     this.#handlers.splice(index, 1)
     this.#native.copyWithin(index * 2, index * 2 + 2)
@@ -54,13 +60,20 @@ export class PollSet {
       throw new HostError('poll', errno)
     }
     if (ready === 0) return 0
-    // Handlers may add and remove, so what is ready is collected before any of them runs.
-    const due: [handler: (events: number) => void, events: number][] = []
+    this.#removed = 0
+    // Handlers may add and remove, so what is ready is collected before any of them runs. The lists are kept: no garbage.
+    let due = 0
     for (let i = 0; i < this.#fds.length; i++) {
       const events = this.#native[i * 2 + 1]! >>> 16
-      if (events !== 0) due.push([this.#handlers[i]!, events])
+      if (events === 0) continue
+      this.#dueHandlers[due] = this.#handlers[i]!
+      this.#dueEvents[due++] = events
     }
-    for (const [handler, events] of due) handler(events)
+    for (let i = 0; i < due; i++) {
+      // One that an earlier handler removed has no say any more.
+      if (this.#removed > 0 && !this.#handlers.includes(this.#dueHandlers[i]!)) continue
+      this.#dueHandlers[i]!(this.#dueEvents[i]!)
+    }
     return ready
   }
 }

@@ -19,6 +19,8 @@ export const STATICS_BASE = 0x1_0000
 export const STATICS_END = 0x10_0000
 export const DEVICES_BASE = 0x10_0000
 export const DEVICES_END = 0x40_0000
+/** In DEVICES, last: a bit for each page of RAM that our own threads have written (src/memory/dirty-log.ts). */
+export const DIRTY_LOG_BASE = 0x3c_0000
 export const SOFT_CPU_BASE = 0x40_0000
 export const SOFT_CPU_END = 0x800_0000
 /** Where guest RAM starts in the shared memory. */

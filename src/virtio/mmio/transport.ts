@@ -1,0 +1,243 @@
+/**
+ * The device's side of virtio-mmio: carries one device in its worker. Serves activation and reset asked for through the
+ * shared page, doorbells, interrupts, configuration changes, save and restore; and turns a guest's mistakes into
+ * DEVICE_NEEDS_RESET (VIRTIO 1.2, 2.1.2), which stops this device and nothing else.
+ */
+import { drainEventFd, signalEventFd } from '../../host/event-fd.ts'
+import { POLLIN, type PollSet } from '../../host/poll.ts'
+import { DirtyLog } from '../../memory/dirty-log.ts'
+import type { GuestMemory } from '../../memory/guest-memory.ts'
+import type { DeviceLink, VirtioDevice } from '../device.ts'
+import { GUEST_FAULTS, GuestFault, VirtioError } from '../errors.ts'
+import { F_EVENT_IDX, F_INDIRECT_DESC, featureWord, TRANSPORT_FEATURES } from '../features.ts'
+import { interruptRaiser, type RaiseInterrupt } from '../interrupt.ts'
+import { type QueuePosition, type QueueSetup, Virtqueue } from '../queue/virtqueue.ts'
+import type { VirtioSlot } from '../slot.ts'
+import * as page from './page.ts'
+import * as reg from './registers.ts'
+
+const TWO_32 = 0x1_0000_0000
+
+export class VirtioTransport implements DeviceLink {
+  readonly memory: GuestMemory
+  readonly poll: PollSet
+  readonly counters: Float64Array
+  readonly device: VirtioDevice
+  readonly page: page.RegisterPage
+  readonly queues: readonly Virtqueue[]
+  readonly #slot: VirtioSlot
+  readonly #words: Int32Array
+  readonly #raise: RaiseInterrupt
+  readonly #onError: (error: unknown) => void
+  #active = false
+
+  /** `onError` hears of failures that are not the guest's: bugs, and host errors that no request could carry. */
+  constructor(
+    memory: GuestMemory,
+    slot: VirtioSlot,
+    device: VirtioDevice,
+    poll: PollSet,
+    onError: (error: unknown) => void,
+  ) {
+    if (device.queueSizes.length > page.MAX_QUEUES || slot.doorbells.length !== device.queueSizes.length) {
+      throw new VirtioError(
+        'BAD_DESCRIPTION',
+        `slot ${slot.index} has ${slot.doorbells.length} doorbells for a device of ${device.queueSizes.length} queues ` +
+          `(at most ${page.MAX_QUEUES}): make one doorbell a queue`,
+      )
+    }
+    this.memory = memory
+    this.poll = poll
+    this.device = device
+    this.page = new page.RegisterPage(memory, slot.shared.registers)
+    this.counters = this.page.counters
+    this.#slot = slot
+    this.#words = this.page.words
+    this.#raise = interruptRaiser(slot.interrupt)
+    this.#onError = onError
+    const dirty = new DirtyLog(memory)
+    this.queues = device.queueSizes.map((size, index) => new Virtqueue(memory, dirty, index, size))
+    this.#fillPage()
+    poll.add(slot.controlFd, POLLIN, () => this.serveControl())
+    for (const [queue, doorbell] of slot.doorbells.entries()) poll.add(doorbell.fd, POLLIN, () => this.#doorbell(queue))
+    device.attach(this)
+  }
+
+  get active(): boolean {
+    return this.#active
+  }
+
+  #fillPage(): void {
+    const words = this.#words
+    const { device } = this
+    words.fill(0)
+    this.page.config.fill(0)
+    this.page.config.set(device.config)
+    const offered = [...TRANSPORT_FEATURES, ...device.features]
+    words[page.W_OFFERED] = featureWord(offered, 0)
+    words[page.W_OFFERED + 1] = featureWord(offered, 1)
+    words[page.W_CONFIG_SIZE] = device.config.length
+    words[page.W_WRITABLE_FROM] = device.writableConfig?.[0] ?? 0
+    words[page.W_WRITABLE_TO] = device.writableConfig?.[1] ?? 0
+    device.queueSizes.forEach((size, queue) => {
+      words[page.queueWord(queue) + page.Q_NUM_MAX] = size
+    })
+    words[page.W_QUEUES] = device.queueSizes.length
+    // Last: a device id of 0 means that nothing is there.
+    Atomics.store(words, page.W_DEVICE_ID, device.type)
+  }
+
+  /** Does what a vCPU's worker asked for. Called when the control eventfd is readable, and by inline handshakes. */
+  serveControl(): void {
+    const words = this.#words
+    drainEventFd(this.#slot.controlFd)
+    if (Atomics.exchange(words, page.W_CONFIG_WRITTEN, 0) !== 0) this.guard(() => this.device.configWritten?.())
+    const request = Atomics.load(words, page.W_REQUEST)
+    if (request === Atomics.load(words, page.W_DONE)) return
+    const command = Atomics.load(words, page.W_COMMAND)
+    if (command === page.COMMAND_RESET) this.#reset()
+    else if (command === page.COMMAND_ACTIVATE) this.#activate()
+    Atomics.store(words, page.W_DONE, request)
+    Atomics.notify(words, page.W_DONE)
+  }
+
+  #activate(): void {
+    if (this.#active) return
+    this.#words[page.W_ACTIVATIONS]! += 1
+    this.guard(() => this.start())
+    this.ringAll()
+  }
+
+  /** Rings every doorbell of an active device ourselves: a driver may have rung before we listened. */
+  ringAll(): void {
+    if (this.#active) for (const doorbell of this.#slot.doorbells) signalEventFd(doorbell.fd)
+  }
+
+  /** Starts the queues and the device as the page has them. `positions`: of the restored queues. Throws GuestFault. */
+  start(positions?: readonly (QueuePosition | undefined)[]): void {
+    const accepted = [this.#words[page.W_ACCEPTED]!, this.#words[page.W_ACCEPTED + 1]!]
+    const has = (bit: number): boolean => ((accepted[bit >>> 5] ?? 0) & (1 << (bit & 31))) !== 0
+    for (const queue of this.queues) {
+      const setup = this.queueSetup(queue.index)
+      if (setup !== undefined) {
+        queue.start(setup, has(F_EVENT_IDX), has(F_INDIRECT_DESC), positions?.[queue.index])
+      }
+    }
+    this.#active = true
+    this.device.activate(this.queues, has)
+  }
+
+  /** What the driver wrote into a queue's registers; undefined if it is not ready. */
+  queueSetup(queue: number): QueueSetup | undefined {
+    const words = this.#words
+    const at = page.queueWord(queue)
+    if (words[at + page.Q_READY] === 0) return undefined
+    const wide = (low: number): number => (words[at + low + 1]! >>> 0) * TWO_32 + (words[at + low]! >>> 0)
+    return {
+      size: words[at + page.Q_NUM]! >>> 0,
+      desc: wide(page.Q_DESC_LOW),
+      driver: wide(page.Q_DRIVER_LOW),
+      device: wide(page.Q_DEVICE_LOW),
+    }
+  }
+
+  /** Section 2.4.1: everything as at first, except the configuration space, which is the device's affair. */
+  #reset(): void {
+    const words = this.#words
+    this.#halt()
+    words[page.W_RESETS]! += 1
+    words[page.W_ACCEPTED] = 0
+    words[page.W_ACCEPTED + 1] = 0
+    words[page.W_OFFERED_SEL] = 0
+    words[page.W_ACCEPTED_SEL] = 0
+    words[page.W_QUEUE_SEL] = 0
+    for (const queue of this.queues)
+      words.fill(0, page.queueWord(queue.index) + page.Q_NUM, page.queueWord(queue.index + 1))
+    Atomics.store(words, page.W_INTERRUPT, 0)
+    Atomics.store(words, page.W_STATUS, 0)
+  }
+
+  /** Stops using the queues. The device forgets what it was doing for this driver. */
+  #halt(): void {
+    const wasActive = this.#active
+    this.#active = false
+    for (const queue of this.queues) queue.stop()
+    if (!wasActive) return
+    try {
+      this.device.reset()
+    } catch (error) {
+      this.#onError(error)
+    }
+  }
+
+  #doorbell(queue: number): void {
+    const { fd } = this.#slot.doorbells[queue]!
+    drainEventFd(fd)
+    if (this.serveQueue(queue)) signalEventFd(fd)
+  }
+
+  /** Lets the device look at a queue; true when there is more to do than was fair to do now. */
+  serveQueue(queue: number): boolean {
+    if (!this.#active) return false
+    try {
+      return this.device.notified(queue)
+    } catch (error) {
+      this.#fault(error)
+      return false
+    }
+  }
+
+  guard(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.#fault(error)
+    }
+  }
+
+  /** The guest broke a rule, or the device broke down: it stops until the driver resets it. */
+  #fault(error: unknown): void {
+    const words = this.#words
+    if (!(error instanceof GuestFault)) this.#onError(error)
+    words[page.W_FAULT] = GUEST_FAULTS.indexOf(error instanceof GuestFault ? error.code : 'device-error')
+    Atomics.add(words, page.W_FAULTS, 1)
+    this.#halt()
+    const status = Atomics.or(words, page.W_STATUS, reg.STATUS_NEEDS_RESET)
+    if (status & reg.STATUS_DRIVER_OK) this.#interrupt(reg.INTERRUPT_CONFIG_CHANGE)
+  }
+
+  publish(queue: Virtqueue): void {
+    if (queue.publish()) this.#interrupt(reg.INTERRUPT_USED_BUFFER)
+  }
+
+  #interrupt(reason: number): void {
+    // The status first: the guest reads it as soon as the line is up.
+    Atomics.or(this.#words, page.W_INTERRUPT, reason)
+    this.#words[page.W_INTERRUPTS]! += 1
+    this.#raise()
+  }
+
+  changeConfig(offset: number, bytes: Uint8Array): void {
+    const words = this.#words
+    Atomics.add(words, page.W_GENERATION, 1)
+    this.page.config.set(bytes, offset)
+    Atomics.add(words, page.W_GENERATION, 1)
+    Atomics.notify(words, page.W_GENERATION)
+    if (this.#active) this.#interrupt(reg.INTERRUPT_CONFIG_CHANGE)
+  }
+
+  /** Raises the line again if the guest has not acknowledged what it was raised for: after a restore. */
+  renewInterrupt(): void {
+    if (Atomics.load(this.#words, page.W_INTERRUPT) !== 0) this.#raise()
+  }
+
+  /** Ends the device. Its page stays, without a device in it. */
+  close(): void {
+    this.#halt()
+    this.poll.remove(this.#slot.controlFd)
+    for (const doorbell of this.#slot.doorbells) this.poll.remove(doorbell.fd)
+    Atomics.store(this.#words, page.W_DEAD, 1)
+    Atomics.notify(this.#words, page.W_DONE)
+    this.device.close()
+  }
+}
