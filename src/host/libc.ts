@@ -30,6 +30,8 @@ export const sys = {
   fdatasync: declare<[number], number>('fdatasync', 'int', ['int']),
   fallocate: declare<[number, number, number, number], number>('fallocate', 'int', ['int', 'int', 'int64', 'int64']),
   ioctl: declare<[number, number, Pointer], number>('ioctl', 'int', ['int', 'uint64', 'void*']),
+  /** The same function for requests whose argument is a number; cheaper to call, which KVM_RUN is made of. */
+  ioctlValue: declare<[number, number, number], number>('ioctl', 'int', ['int', 'uint64', 'int64']),
   fcntl: declare<[number, number, Pointer], number>('fcntl', 'int', ['int', 'int', 'void*']),
   mmap: declare<[Pointer, number, number, number, number, number], number | bigint>('mmap', 'intptr_t', [
     'void*',

@@ -1,0 +1,19 @@
+/** A device's interrupt line, in whatever worker the device is. */
+import { signalEventFd } from '../host/event-fd.ts'
+import type { InterruptTicket } from './contract.ts'
+import { AcceleratorError } from './errors.ts'
+
+export interface InterruptLine {
+  readonly gsi: number
+  /** One edge. Set the device's status register before. */
+  raise(): void
+}
+
+export async function openInterrupt(ticket: InterruptTicket): Promise<InterruptLine> {
+  if (ticket.kind === 'eventfd') {
+    const { fd, gsi } = ticket
+    // Safe: the VM closes the descriptor only after its device workers have ended.
+    return { gsi, raise: () => signalEventFd(fd) }
+  }
+  throw new AcceleratorError('UNKNOWN', 'interrupt lines of the software CPU are not there yet')
+}
