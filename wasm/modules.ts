@@ -13,4 +13,9 @@ export interface WasmModuleSpec {
   readonly features?: readonly string[]
 }
 
-export const WASM_MODULES: readonly WasmModuleSpec[] = [{ name: 'cpu', staticBase: 0x1_0000 }]
+export const WASM_MODULES: readonly WasmModuleSpec[] = [
+  // The software CPU, on the machine's memory.
+  { name: 'cpu', staticBase: 0x1_0000 },
+  // Decompression of kernels.
+  { name: 'lz4' },
+]
