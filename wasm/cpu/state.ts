@@ -265,6 +265,8 @@ export const S_MAILBOX_TAIL = 0x878
 export const S_STOP = 0x87c // u32: 1 when the host asked to stop after this instruction
 /** A filter of 2 MiB regions with large pages in the TLBs: 128 bytes. */
 export const S_LARGE_FILTER = 0x880
+/** Scratch numbers of the transcendental instructions (widefloat.ts): 512 bytes. */
+export const S_FPU_SCRATCH = 0x900
 /** Local APIC: 1 KiB, registers as in xAPIC space divided by 4 (see apic.ts). */
 export const S_APIC = 0xc00
 /** List of filled TLB slots since the last flush: 512 x u32. */
