@@ -1,0 +1,162 @@
+#include "network.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ipv6.h>
+#include <net/if.h>
+#include <net/route.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define INTERFACE "eth0"
+
+static struct ifreq request_for(const char *interface)
+{
+	struct ifreq r = { 0 };
+	snprintf(r.ifr_name, sizeof r.ifr_name, "%s", interface);
+	return r;
+}
+
+int bring_up(const char *interface)
+{
+	struct ifreq r = request_for(interface);
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int error = 0;
+	if (fd < 0)
+		return errno;
+	if (ioctl(fd, SIOCGIFFLAGS, &r)) {
+		error = errno;
+	} else {
+		r.ifr_flags |= IFF_UP | IFF_RUNNING;
+		if (ioctl(fd, SIOCSIFFLAGS, &r))
+			error = errno;
+	}
+	close(fd);
+	return error;
+}
+
+/* Cuts "/len" off an address; the length, or -1. */
+static int take_prefix(char *address, int longest)
+{
+	char *slash = strchr(address, '/');
+	if (!slash)
+		return -1;
+	*slash = 0;
+	int length = atoi(slash + 1);
+	return length >= 0 && length <= longest ? length : -1;
+}
+
+static void set_in(struct sockaddr *target, struct in_addr address)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr = address };
+	memcpy(target, &in, sizeof in);
+}
+
+static int set_address4(int fd, char *text)
+{
+	struct ifreq r = request_for(INTERFACE);
+	struct in_addr address, mask;
+	int length = take_prefix(text, 32);
+	if (length < 0 || inet_pton(AF_INET, text, &address) != 1)
+		return EINVAL;
+	mask.s_addr = length ? htonl(UINT32_MAX << (32 - length)) : 0;
+	set_in(&r.ifr_addr, address);
+	if (ioctl(fd, SIOCSIFADDR, &r))
+		return errno;
+	set_in(&r.ifr_netmask, mask);
+	return ioctl(fd, SIOCSIFNETMASK, &r) ? errno : 0;
+}
+
+static int set_gateway4(int fd, const char *text)
+{
+	struct rtentry route = { .rt_flags = RTF_UP | RTF_GATEWAY };
+	struct in_addr gateway, any = { 0 };
+	if (inet_pton(AF_INET, text, &gateway) != 1)
+		return EINVAL;
+	set_in(&route.rt_dst, any);
+	set_in(&route.rt_genmask, any);
+	set_in(&route.rt_gateway, gateway);
+	return ioctl(fd, SIOCADDRT, &route) && errno != EEXIST ? errno : 0;
+}
+
+static int set_ipv6(char *address, const char *gateway)
+{
+	struct ifreq r = request_for(INTERFACE);
+	struct in6_ifreq a = { 0 };
+	int length = take_prefix(address, 128);
+	if (length < 0 || inet_pton(AF_INET6, address, &a.ifr6_addr) != 1)
+		return EINVAL;
+	int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return errno == EAFNOSUPPORT ? 0 : errno; /* a kernel without IPv6 has no IPv6 */
+	int error = ioctl(fd, SIOCGIFINDEX, &r) ? errno : 0;
+	a.ifr6_prefixlen = (uint32_t)length;
+	a.ifr6_ifindex = r.ifr_ifindex;
+	if (!error && ioctl(fd, SIOCSIFADDR, &a) && errno != EEXIST)
+		error = errno;
+	if (!error && *gateway) {
+		struct in6_rtmsg route = { .rtmsg_flags = RTF_UP | RTF_GATEWAY, .rtmsg_metric = 1,
+					   .rtmsg_ifindex = r.ifr_ifindex };
+		if (inet_pton(AF_INET6, gateway, &route.rtmsg_gateway) != 1)
+			error = EINVAL;
+		else if (ioctl(fd, SIOCADDRT, &route) && errno != EEXIST)
+			error = errno;
+	}
+	close(fd);
+	return error;
+}
+
+static int write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	if (fd < 0)
+		return errno;
+	size_t length = strlen(text);
+	int error = write(fd, text, length) == (ssize_t)length ? 0 : EIO;
+	close(fd);
+	return error;
+}
+
+static int name_host(const struct identity *identity)
+{
+	char text[1024], address[64];
+	snprintf(address, sizeof address, "%s", *identity->address4 ? identity->address4 : "127.0.1.1");
+	address[strcspn(address, "/")] = 0;
+	if (sethostname(identity->hostname, strlen(identity->hostname)))
+		return errno;
+	snprintf(text, sizeof text, "%s\n", identity->hostname);
+	int error = write_text("/etc/hostname", text);
+	snprintf(text, sizeof text, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n", address,
+		 identity->hostname);
+	return error ? error : write_text("/etc/hosts", text);
+}
+
+int apply_identity(const struct identity *identity)
+{
+	int error = *identity->hostname ? name_host(identity) : 0;
+	if (!error && *identity->resolver) {
+		char text[256];
+		snprintf(text, sizeof text, "nameserver %s\n", identity->resolver);
+		unlink("/etc/resolv.conf"); /* often a dangling link in images */
+		error = write_text("/etc/resolv.conf", text);
+	}
+	if (error || !*identity->address4)
+		return error;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return errno;
+	error = bring_up(INTERFACE);
+	if (!error)
+		error = set_address4(fd, identity->address4);
+	if (!error && *identity->gateway4)
+		error = set_gateway4(fd, identity->gateway4);
+	close(fd);
+	if (!error && *identity->address6)
+		error = set_ipv6(identity->address6, identity->gateway6);
+	return error;
+}

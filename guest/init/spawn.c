@@ -1,0 +1,263 @@
+/* Starting processes for the host: pipes or a terminal, user, directory, environment. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent.h"
+
+#define DEFAULT_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define MAX_STRINGS 4096
+
+struct request {
+	uint32_t flags, timeout_ms;
+	struct winsize size;
+	char *user, *cwd;
+	char **argv, **env;
+};
+
+/* How far the child came before it failed; sent through a close-on-exec pipe that is silent on success. */
+struct failure {
+	int error;
+	enum { FAILED_USER, FAILED_DIRECTORY, FAILED_EXEC } where;
+};
+
+/* A counted list of strings as a NULL-terminated array, with `spare` empty places at its end. */
+static char **get_strings(struct reader *r, size_t spare)
+{
+	uint32_t count = get_u32(r);
+	if (r->bad || count > MAX_STRINGS) {
+		r->bad = true;
+		return NULL;
+	}
+	char **list = must_alloc((count + spare + 1) * sizeof *list);
+	for (uint32_t i = 0; i < count; i++)
+		list[i] = get_string(r);
+	return list;
+}
+
+static void free_strings(char **list)
+{
+	for (char **at = list; at && *at; at++)
+		free(*at);
+	free(list);
+}
+
+static bool has_variable(char **env, const char *name)
+{
+	size_t length = strlen(name);
+	for (; *env; env++)
+		if (strncmp(*env, name, length) == 0 && (*env)[length] == '=')
+			return true;
+	return false;
+}
+
+static void add_variable(char **env, char *text)
+{
+	while (*env)
+		env++;
+	*env = text;
+}
+
+/* In the child: back to default signals, a session of its own, standard streams. */
+static void prepare_child(int in, int out, int err, bool tty)
+{
+	sigset_t none;
+	sigemptyset(&none);
+	for (int s = 1; s < 65; s++)
+		signal(s, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	setsid();
+	if (tty)
+		ioctl(in, TIOCSCTTY, 0);
+	dup2(in, 0);
+	dup2(out, 1);
+	dup2(err, 2);
+}
+
+static int become(const struct account *account)
+{
+	if (setgroups((size_t)account->group_count, account->groups) || setgid(account->gid) || setuid(account->uid))
+		return errno;
+	return 0;
+}
+
+static void run_child(struct request *q, const struct account *account, int report)
+{
+	struct failure failure = { .where = FAILED_USER, .error = become(account) };
+	if (!failure.error) {
+		failure.where = FAILED_DIRECTORY;
+		const char *cwd = *q->cwd ? q->cwd : account->home;
+		if (chdir(cwd) && (*q->cwd || chdir("/")))
+			failure.error = errno;
+	}
+	if (!failure.error) {
+		failure.where = FAILED_EXEC;
+		environ = q->env;
+		execvp(q->argv[0], q->argv);
+		failure.error = errno;
+	}
+	if (write(report, &failure, sizeof failure) < 0)
+		_exit(126);
+	_exit(127);
+}
+
+static void close_pair(const int pair[2])
+{
+	for (int i = 0; i < 2; i++)
+		if (pair[i] >= 0)
+			close(pair[i]);
+}
+
+/* Three pipes, or one terminal whose master serves all; 0 or an errno. `ours` and `theirs` are stdin, stdout, stderr. */
+static int open_streams(struct request *q, int ours[3], int theirs[3])
+{
+	for (int i = 0; i < 3; i++)
+		ours[i] = theirs[i] = -1;
+	if (q && q->flags & EXEC_TTY) {
+		int master, slave;
+		if (openpty(&master, &slave, NULL, NULL, &q->size))
+			return errno;
+		fcntl(master, F_SETFD, FD_CLOEXEC);
+		fcntl(slave, F_SETFD, FD_CLOEXEC);
+		ours[STREAM_STDOUT] = master;
+		ours[STREAM_STDIN] = fcntl(master, F_DUPFD_CLOEXEC, 0);
+		for (int i = 0; i < 3; i++)
+			theirs[i] = i == 0 ? slave : fcntl(slave, F_DUPFD_CLOEXEC, 0);
+	} else {
+		for (int i = 0; i < 3; i++) {
+			int ends[2];
+			if (pipe2(ends, O_CLOEXEC))
+				return errno;
+			ours[i] = ends[i == STREAM_STDIN ? 1 : 0];
+			theirs[i] = ends[i == STREAM_STDIN ? 0 : 1];
+		}
+	}
+	for (int i = 0; i < 3; i++)
+		if (ours[i] >= 0)
+			fcntl(ours[i], F_SETFL, fcntl(ours[i], F_GETFL) | O_NONBLOCK);
+	return 0;
+}
+
+static void close_all(const int fds[3])
+{
+	for (int i = 0; i < 3; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static char *explain(const struct request *q, const struct failure *failure)
+{
+	const char *why = strerror(failure->error);
+	switch (failure->where) {
+	case FAILED_USER:
+		return must_format("cannot become user '%s': %s", q->user, why);
+	case FAILED_DIRECTORY:
+		return must_format("cannot enter directory '%s': %s", q->cwd, why);
+	default:
+		return must_format("cannot run '%s': %s", q->argv[0], why);
+	}
+}
+
+static void start(struct connection *c, uint32_t id, struct request *q, const struct account *account)
+{
+	int ours[3], theirs[3], report[2] = { -1, -1 };
+	int error = open_streams(q, ours, theirs);
+	if (!error && pipe2(report, O_CLOEXEC))
+		error = errno;
+	pid_t pid = error ? -1 : fork();
+	if (pid == 0) {
+		prepare_child(theirs[0], theirs[1], theirs[2], q->flags & EXEC_TTY);
+		run_child(q, account, report[1]);
+	}
+	if (pid < 0) {
+		error = error ? error : errno;
+		close_all(ours);
+		close_all(theirs);
+		close_pair(report);
+		char *message = must_format("cannot start a process: %s", strerror(error));
+		channel_not_started(c, id, error, message);
+		free(message);
+		return;
+	}
+	close_all(theirs);
+	close(report[1]);
+	struct failure failure;
+	ssize_t n;
+	while ((n = read(report[0], &failure, sizeof failure)) < 0 && errno == EINTR)
+		;
+	close(report[0]);
+	if (n == sizeof failure) { /* its exit is reaped as a stranger's */
+		close_all(ours);
+		char *message = explain(q, &failure);
+		channel_not_started(c, id, failure.error, message);
+		free(message);
+		return;
+	}
+	struct channel *ch = channel_new(c, id);
+	ch->tty = q->flags & EXEC_TTY;
+	ch->survives = q->flags & EXEC_SURVIVES;
+	if (q->timeout_ms)
+		ch->deadline_ms = now_ms() + q->timeout_ms;
+	channel_attach_process(ch, pid, ours[0], ours[1], ours[2]);
+}
+
+void exec_request(struct connection *c, uint32_t id, struct reader *r)
+{
+	struct request q = { .flags = get_u32(r), .timeout_ms = get_u32(r) };
+	q.size.ws_row = get_u16(r);
+	q.size.ws_col = get_u16(r);
+	q.user = get_string(r);
+	q.cwd = get_string(r);
+	q.argv = get_strings(r, 0);
+	q.env = get_strings(r, 4);
+	struct account account;
+	if (r->bad || !q.argv[0]) {
+		channel_not_started(c, id, EINVAL, "malformed request");
+	} else if (account_find(q.user, &account)) {
+		char *message = must_format("no such user or group in the image: '%s'", q.user);
+		channel_not_started(c, id, EINVAL, message);
+		free(message);
+	} else {
+		if (!has_variable(q.env, "PATH"))
+			add_variable(q.env, must_format("%s", DEFAULT_PATH));
+		if (!has_variable(q.env, "HOME"))
+			add_variable(q.env, must_format("HOME=%s", account.home));
+		if (q.flags & EXEC_TTY && !has_variable(q.env, "TERM"))
+			add_variable(q.env, must_format("TERM=xterm"));
+		start(c, id, &q, &account);
+	}
+	free(q.user);
+	free(q.cwd);
+	if (q.argv)
+		free_strings(q.argv);
+	if (q.env)
+		free_strings(q.env);
+}
+
+void spawn_builtin(struct connection *c, uint32_t id, int (*work)(void *), void *argument)
+{
+	int ours[3], theirs[3];
+	int error = open_streams(NULL, ours, theirs);
+	pid_t pid = error ? -1 : fork();
+	if (pid == 0) {
+		prepare_child(theirs[0], theirs[1], theirs[2], false);
+		close_range(3, ~0U, 0); /* without an exec nothing closes by itself, least of all our end of its stdin */
+		_exit(work(argument));
+	}
+	if (pid < 0) {
+		error = error ? error : errno;
+		close_all(ours);
+		close_all(theirs);
+		channel_not_started(c, id, error, strerror(error));
+		return;
+	}
+	close_all(theirs);
+	channel_attach_process(channel_new(c, id), pid, ours[0], ours[1], ours[2]);
+}

@@ -1,0 +1,306 @@
+/** The agent, natively on this host behind a Unix socket, against its client. */
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { createHash, randomBytes } from 'node:crypto'
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { assetPath } from '../../host/assets.ts'
+import { AgentClient, type AgentProcess, type ExecRequest } from './client.ts'
+import { AgentFiles, type FileEvent } from './files.ts'
+import { Frame, PayloadWriter } from './protocol.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'vitrine-agent-'))
+const socketPath = join(folder, 'agent.sock')
+let agent: ChildProcess
+let client: AgentClient
+let files: AgentFiles
+
+async function newClient(): Promise<AgentClient> {
+  return AgentClient.connect(connect(socketPath))
+}
+
+async function output(process: AgentProcess): Promise<{ stdout: Buffer; stderr: Buffer }> {
+  const collect = async (stream: AsyncIterable<Buffer>): Promise<Buffer> => {
+    const chunks: Buffer[] = []
+    for await (const chunk of stream) chunks.push(chunk)
+    return Buffer.concat(chunks)
+  }
+  const [stdout, stderr] = await Promise.all([collect(process.stdout), collect(process.stderr)])
+  return { stdout, stderr }
+}
+
+async function run(request: Partial<ExecRequest> & { argv: readonly string[] }, stdin?: string | Buffer) {
+  const process = client.exec({ env: { PATH: '/usr/bin:/bin' }, ...request })
+  process.stdin.end(stdin)
+  const { stdout, stderr } = await output(process)
+  return { ...(await process.exit), stdout: stdout.toString(), stderr: stderr.toString() }
+}
+
+const sh = (script: string, more: Partial<ExecRequest> = {}) => run({ argv: ['sh', '-c', script], ...more })
+
+beforeAll(async () => {
+  agent = spawn(assetPath('guest/init'), ['--agent-unix', socketPath], { stdio: 'inherit' })
+  while (!existsSync(socketPath)) await sleep(10)
+  client = await newClient()
+  files = new AgentFiles(client)
+})
+
+afterAll(() => {
+  client.close()
+  agent.kill('SIGKILL')
+  rmSync(folder, { recursive: true })
+})
+
+describe('exec', () => {
+  it('gives back output, errors and status apart', async () => {
+    expect(await sh('echo out; echo err >&2; exit 3')).toMatchObject({
+      stdout: 'out\n',
+      stderr: 'err\n',
+      exitCode: 3,
+      signal: null,
+    })
+  })
+
+  it('passes arguments, environment and directory as bytes', async () => {
+    const odd = 'a b\n"\'$\\ü\u{1f600}'
+    expect(await run({ argv: ['printf', '%s|', odd, ''] })).toMatchObject({ stdout: `${odd}||` })
+    const result = await sh('printf %s "$GIVEN"; pwd; echo "$HOME"', { env: { GIVEN: odd }, cwd: '/usr' })
+    expect(result.stdout).toBe(`${odd}/usr\n/root\n`)
+  })
+
+  it('runs as another user, by name and by number', async () => {
+    expect((await sh('id -un; id -gn; pwd', { user: 'daemon', cwd: '/' })).stdout).toBe('daemon\ndaemon\n/\n')
+    expect((await sh('id -u; id -g', { user: '1234:4321', cwd: '/' })).stdout).toBe('1234\n4321\n')
+    await expect(sh('true', { user: 'nobody-here' })).rejects.toMatchObject({ code: 'EINVAL' })
+  })
+
+  it('says why something cannot be started', async () => {
+    await expect(run({ argv: ['no-such-program'] })).rejects.toMatchObject({
+      code: 'ENOENT',
+      message: expect.stringContaining("'no-such-program'"),
+    })
+    await expect(run({ argv: ['/etc/passwd'] })).rejects.toMatchObject({ code: 'EACCES' })
+    await expect(sh('true', { cwd: '/no/such/place' })).rejects.toMatchObject({
+      code: 'ENOENT',
+      message: expect.stringContaining('/no/such/place'),
+    })
+  })
+
+  it('feeds standard input to its end', async () => {
+    const data = randomBytes(3_000_000)
+    const result = await run({ argv: ['sha256sum'] }, data)
+    expect(result.stdout.slice(0, 64)).toBe(createHash('sha256').update(data).digest('hex'))
+  })
+
+  it('does not mind a process that never reads its input', async () => {
+    expect(await run({ argv: ['true'] }, randomBytes(2_000_000))).toMatchObject({ exitCode: 0 })
+  })
+
+  it('loses nothing of a large output, and only as fast as it is read', async () => {
+    const process = client.exec({ argv: ['sh', '-c', 'head -c 50000000 /dev/zero | tr "\\0" "x"'] })
+    await process.started
+    await sleep(100)
+    let size = 0
+    for await (const chunk of process.stdout as AsyncIterable<Buffer>) {
+      expect(chunk.every(byte => byte === 0x78)).toBe(true)
+      size += chunk.length
+    }
+    expect(size).toBe(50_000_000)
+    expect(await process.exit).toMatchObject({ exitCode: 0 })
+  })
+
+  it('bounds what waits for a reader that does not read, and serves others meanwhile', async () => {
+    const process = client.exec({ argv: ['sh', '-c', 'yes'] })
+    await process.started
+    expect(await sh('echo alive')).toMatchObject({ stdout: 'alive\n' })
+    expect(process.stdout.readableLength).toBeLessThanOrEqual(256 * 1024)
+    process.signal(15)
+    process.stdout.resume()
+    expect(await process.exit).toMatchObject({ signal: 15, exitCode: null })
+  })
+
+  it('reports signals and time-outs', async () => {
+    expect(await sh('kill -9 $$')).toMatchObject({ signal: 9, exitCode: null })
+    expect(await run({ argv: ['sleep', '60'], timeoutMs: 100 })).toMatchObject({ signal: 9, timedOut: true })
+    const process = client.exec({ argv: ['sh', '-c', 'sleep 60 | cat'] })
+    await process.started
+    process.signal(2)
+    expect(await process.exit).toMatchObject({ signal: 2 })
+  })
+
+  it('does not wait for children that a process leaves behind', async () => {
+    expect(await sh('sleep 30 & echo started')).toMatchObject({ stdout: 'started\n', exitCode: 0 })
+  })
+
+  it('gives a terminal that can be resized', async () => {
+    const process = client.exec({
+      argv: ['sh', '-c', 'tty; stty size; read line; stty size; echo "got $line"'],
+      env: { PATH: '/usr/bin:/bin' },
+      tty: { rows: 24, columns: 80 },
+    })
+    let text = ''
+    process.stdout.on('data', (chunk: Buffer) => {
+      text += chunk.toString()
+    })
+    while (!text.includes('24 80')) await sleep(5)
+    process.resize(50, 132)
+    process.stdin.write('hello\n')
+    expect(await process.exit).toMatchObject({ exitCode: 0 })
+    await new Promise(resolve => (process.stdout.closed ? resolve(0) : process.stdout.once('close', resolve)))
+    expect(text).toMatch(/^\/dev\/pts\/\d+\r\n24 80\r\n/)
+    expect(text).toMatch(/50 132\r\ngot hello\r\n$/)
+  })
+
+  it('interrupts the foreground process of a terminal by Ctrl-C', async () => {
+    const process = client.exec({ argv: ['sleep', '60'], tty: { rows: 24, columns: 80 } })
+    await process.started
+    await sleep(100)
+    process.stdin.write('\x03')
+    process.stdout.resume()
+    expect(await process.exit).toMatchObject({ signal: 2 })
+  })
+
+  it('runs 200 at once', async () => {
+    const all = await Promise.all(Array.from({ length: 200 }, (_, i) => sh(`echo ${i}; exit ${i % 100}`)))
+    all.forEach((result, i) => {
+      expect(result).toMatchObject({ stdout: `${i}\n`, exitCode: i % 100 })
+    })
+  })
+
+  it('ends what a lost connection had started, unless it is to survive', async () => {
+    const marker = join(folder, 'marker')
+    const other = await newClient()
+    const mortal = other.exec({ argv: ['sleep', '1000'] })
+    const survivor = other.exec({ argv: ['sh', '-c', `sleep 0.3; echo done > ${marker}`], survives: true })
+    const [{ pid }] = await Promise.all([mortal.started, survivor.started])
+    other.close()
+    await expect(mortal.exit).rejects.toMatchObject({ code: 'DISCONNECTED' })
+    while (!existsSync(marker)) await sleep(20)
+    expect(existsSync(`/proc/${pid}`)).toBe(false)
+  })
+})
+
+describe('files', () => {
+  const at = (name: string) => join(folder, name)
+
+  it('writes, reads and replaces', async () => {
+    const data = randomBytes(1_000_000)
+    await files.write(at('deep/er/data.bin'), data, { mode: 0o600 })
+    expect(statSync(at('deep/er/data.bin')).mode & 0o777).toBe(0o600)
+    expect((await files.read(at('deep/er/data.bin'))).equals(data)).toBe(true)
+    await files.write(at('deep/er/data.bin'), 'short')
+    expect(await files.readText(at('deep/er/data.bin'))).toBe('short')
+    expect(statSync(at('deep/er/data.bin')).mode & 0o777).toBe(0o600)
+    await files.write(at('deep/er/data.bin'), '+more', { append: true })
+    expect(readFileSync(at('deep/er/data.bin'), 'utf8')).toBe('short+more')
+    await expect(files.write(at('deep/er/data.bin'), 'x', { exclusive: true })).rejects.toMatchObject({
+      code: 'EEXIST',
+    })
+    const { stream, done } = files.readStream(at('deep/er/data.bin'), { offset: 5, length: 3 })
+    const part: Buffer[] = []
+    for await (const chunk of stream) part.push(chunk as Buffer)
+    await done
+    expect(Buffer.concat(part).toString()).toBe('+mo')
+  })
+
+  it('lists, renames and removes', async () => {
+    await files.mkdir(at('tree/a/b'))
+    writeFileSync(at('tree/file'), 'x')
+    execFileSync('ln', ['-s', 'file', at('tree/link')])
+    const entries = await files.list(at('tree'))
+    expect(entries.map(e => [e.name, e.kind, e.target])).toEqual([
+      ['a', 'directory', undefined],
+      ['file', 'file', undefined],
+      ['link', 'symlink', 'file'],
+    ])
+    expect(await files.stat(at('tree/link'))).toMatchObject({ kind: 'file', size: 1 })
+    expect(await files.stat(at('tree/link'), { follow: false })).toMatchObject({ kind: 'symlink' })
+    await files.rename(at('tree/a'), at('tree/z'))
+    await expect(files.remove(at('tree'))).rejects.toMatchObject({ code: 'ENOTEMPTY' })
+    await files.remove(at('tree'), { recursive: true })
+    expect(await files.exists(at('tree'))).toBe(false)
+    await expect(files.read(at('tree'))).rejects.toMatchObject({
+      code: 'ENOENT',
+      message: expect.stringContaining('tree'),
+    })
+    await expect(files.stat('relative')).rejects.toMatchObject({ code: 'EINVAL' })
+  })
+
+  it('watches, into directories that appear later', async () => {
+    await files.mkdir(at('watched'))
+    const events: FileEvent[] = []
+    const stop = await files.watch(at('watched'), event => events.push(event), { recursive: true })
+    const seen = async (kind: string, path: string) => {
+      while (!events.some(e => e.kind === kind && e.path === path)) await sleep(5)
+    }
+    writeFileSync(at('watched/one'), '1')
+    await seen('changed', at('watched/one'))
+    await files.mkdir(at('watched/new'))
+    await seen('created', at('watched/new'))
+    writeFileSync(at('watched/new/two'), '2')
+    await seen('changed', at('watched/new/two'))
+    rmSync(at('watched/one'))
+    await seen('removed', at('watched/one'))
+    stop()
+    await expect(files.watch(at('absent'), () => {})).rejects.toMatchObject({ code: 'ENOENT' })
+  })
+})
+
+describe('bad peers', () => {
+  it('a host that breaks the protocol loses its connection, and only that', async () => {
+    const bad = async (...chunks: Buffer[]) => {
+      const socket = connect(socketPath)
+      for (const chunk of chunks) socket.write(chunk)
+      await new Promise(resolve => socket.once('close', resolve).resume().on('error', resolve))
+    }
+    const frame = (type: number, channel: number, payload: Buffer, length = payload.length) => {
+      const header = Buffer.alloc(12)
+      header.writeUInt32LE(length, 0)
+      header.writeUInt32LE(channel, 4)
+      header[8] = type
+      return Buffer.concat([header, payload])
+    }
+    const hello = frame(Frame.HELLO, 0, new PayloadWriter().u32(1).finish())
+    await bad(frame(Frame.INFO, 1, Buffer.alloc(0)))
+    await bad(hello, frame(Frame.INFO, 1, Buffer.alloc(0), 0x7fff_ffff))
+    await bad(
+      hello,
+      frame(
+        Frame.EXEC,
+        1,
+        new PayloadWriter().u32(0).u32(0).u32(0).string('').string('').strings(['cat']).strings([]).finish(),
+      ),
+      ...Array.from({ length: 40 }, () => frame(Frame.DATA, 1, Buffer.alloc(65536))),
+      frame(Frame.EXEC, 1, Buffer.alloc(0)),
+    )
+    expect(await sh('echo fine')).toMatchObject({ stdout: 'fine\n' })
+  })
+
+  it('survives random frames', async () => {
+    for (let round = 0; round < 50; round++) {
+      const socket = connect(socketPath)
+      socket.on('error', () => {})
+      const hello = Buffer.alloc(16)
+      hello.writeUInt32LE(4, 0)
+      hello[8] = Frame.HELLO
+      hello.writeUInt32LE(1, 12)
+      socket.write(hello)
+      for (let i = 0; i < 20; i++) {
+        const payload = randomBytes(Math.floor(Math.random() * 64))
+        const header = Buffer.alloc(12)
+        header.writeUInt32LE(payload.length, 0)
+        header.writeUInt32LE(i % 5, 4)
+        // Everything but the requests that act on the whole machine, which here is the test's host.
+        header[8] = [2, 3, 4, 5, 6, 16, 17, 21, 32, 33, 90, 200][Math.floor(Math.random() * 12)]!
+        header[9] = Math.floor(Math.random() * 4)
+        socket.write(Buffer.concat([header, payload]))
+      }
+      socket.end()
+      await new Promise(resolve => socket.resume().once('close', resolve))
+    }
+    expect(await sh('echo fine')).toMatchObject({ stdout: 'fine\n' })
+  })
+})
