@@ -114,7 +114,7 @@ function buildGuest(): void {
     const units = sources.filter(file => file.startsWith(`${folder}/`) && file.endsWith('.c'))
     run(
       'gcc',
-      ['-std=gnu11', '-static', '-Os', '-Wall', '-Wextra', '-Werror', '-s', '-o', output, ...units],
+      ['-std=gnu11', '-D_GNU_SOURCE', '-static', '-Os', '-Wall', '-Wextra', '-Werror', '-s', '-o', output, ...units],
       'A C compiler with static glibc is needed: apt-get install gcc libc6-dev.',
     )
   }
