@@ -1,45 +1,11 @@
 /** Micro-guests on this host's /dev/kvm, whatever kind it is: one vCPU, on this thread. */
-import { accessSync, constants } from 'node:fs'
 import { afterEach, describe, expect, it } from 'vitest'
-import type { IoHandler, VcpuExit } from '../accel/contract.ts'
+import type { VcpuExit } from '../accel/contract.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { CODE_ADDRESS, type GeneralName, startFlat } from './micro-guest.ts'
+import { kvmUnusable, Recorder } from './testing.ts'
 import { KvmVcpu } from './vcpu.ts'
 import { KvmVirtualMachine } from './vm.ts'
-
-function kvmUnusable(): boolean {
-  try {
-    accessSync('/dev/kvm', constants.R_OK | constants.W_OK)
-    return false
-  } catch {
-    return true
-  }
-}
-
-/** Records every access; reads give what `answer` says. */
-class Recorder implements IoHandler {
-  readonly ports: [port: number, size: number, value: number][] = []
-  readonly writes: [address: number, size: number, value: bigint][] = []
-  readonly reads: [address: number, size: number][] = []
-  stopRequested = false
-  answer = 0
-  portRead(port: number, size: number): number {
-    this.reads.push([port, size])
-    return this.answer++
-  }
-  portWrite(port: number, size: number, value: number): void {
-    this.ports.push([port, size, value])
-  }
-  mmioRead(address: number, size: number, data: DataView): void {
-    this.reads.push([address, size])
-    for (let i = 0; i < size; i++) data.setUint8(i, 0xa0 + i)
-  }
-  mmioWrite(address: number, size: number, data: DataView): void {
-    let value = 0n
-    for (let i = size - 1; i >= 0; i--) value = (value << 8n) | BigInt(data.getUint8(i))
-    this.writes.push([address, size, value])
-  }
-}
 
 let vm: KvmVirtualMachine | undefined
 afterEach(() => {
@@ -70,7 +36,7 @@ describe.skipIf(kvmUnusable())('a vCPU of /dev/kvm (needs to be allowed to open 
     })
     const io = new Recorder()
     expect(vcpu.run(io)).toEqual({ reason: 'halted' } satisfies VcpuExit)
-    expect(io.ports.map(([port, size, value]) => [port, size, String.fromCharCode(value)])).toEqual(
+    expect(io.portWrites.map(([port, size, value]) => [port, size, String.fromCharCode(value)])).toEqual(
       [...text].map(character => [0x3f8, 1, character]),
     )
     expect(vcpu.counters()).toMatchObject({ portExits: text.length })
