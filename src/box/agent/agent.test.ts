@@ -1,16 +1,18 @@
 /** The agent, natively on this host behind a Unix socket, against its client. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { createReadStream, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { assetPath } from '../../host/assets.ts'
 import { AgentClient, type AgentProcess, type ExecRequest } from './client.ts'
 import { AgentFiles, type FileEvent } from './files.ts'
 import { Frame, PayloadWriter } from './protocol.ts'
+import { copyIn, copyOut, tarIn, tarOut } from './tree.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-agent-'))
 const socketPath = join(folder, 'agent.sock')
@@ -304,3 +306,115 @@ describe('bad peers', () => {
     expect(await sh('echo fine')).toMatchObject({ stdout: 'fine\n' })
   })
 })
+
+describe('trees', () => {
+  const at = (name: string) => join(folder, name)
+  const listing = (root: string) =>
+    execFileSync(
+      'sh',
+      [
+        '-c',
+        `cd ${root} && find . -printf '%P %y %m %s %l %T@\\n' | sort && find . -type f -exec sha256sum {} + | sort`,
+      ],
+      {
+        encoding: 'utf8',
+      },
+    )
+
+  beforeAll(() => {
+    execFileSync('sh', [
+      '-c',
+      `mkdir -p ${at('source')}/sub/deeper && cd ${at('source')} && echo one > sub/one && ln -s ../one sub/deeper/link &&
+       head -c 700000 /dev/urandom > big && : > empty && chmod 751 sub && chmod 640 big && ln big sub/hard &&
+       touch -d @1000000000 sub/one && touch -d @1100000000 sub/deeper sub .`,
+    ])
+  })
+
+  it('copies a directory in and out, the same each time', async () => {
+    await copyIn(client, at('source'), at('inside'), false)
+    await copyOut(client, at('inside'), at('outside'))
+    const whole = (text: string) => text.replace(/(T@)?(\d+)\.\d+$/gm, '$2')
+    expect(whole(listing(at('inside')))).toBe(whole(listing(at('source'))))
+    expect(whole(listing(at('outside')))).toBe(whole(listing(at('source'))))
+    await copyIn(client, at('source/big'), at('outside'), true)
+    expect(readFileSync(at('outside/big')).equals(readFileSync(at('source/big')))).toBe(true)
+    await expect(copyOut(client, at('nothing'), at('x'))).rejects.toMatchObject({ code: 'ENOENT' })
+  })
+
+  it('makes and unpacks tar archives that tar agrees with', async () => {
+    const { stream, done } = tarOut(client, at('source'))
+    const chunks: Buffer[] = []
+    for await (const chunk of stream) chunks.push(chunk as Buffer)
+    await done
+    writeFileSync(at('out.tar'), Buffer.concat(chunks))
+    execFileSync('sh', ['-c', `mkdir ${at('untarred')} && tar -C ${at('untarred')} -xf ${at('out.tar')}`])
+    const seconds = (text: string) => text.replace(/(\d+)\.\d+$/gm, '$1')
+    expect(seconds(listing(at('untarred/source')))).toBe(seconds(listing(at('source'))))
+    execFileSync('tar', ['-C', folder, '-cf', at('in.tar'), 'source'])
+    await tarIn(client, createReadStream(at('in.tar')), at('packed'))
+    expect(seconds(listing(at('packed/source')))).toBe(seconds(listing(at('source'))))
+  })
+
+  it('does not let a guest write outside of the target', async () => {
+    const hostile = (path: string, type = 'f') =>
+      Buffer.concat([
+        Buffer.from(type),
+        Buffer.alloc(40),
+        ...[path, ''].map(text => new PayloadWriter().string(text).finish()),
+      ])
+    for (const path of ['../escape', 'a/../../escape', '/etc/escape', 'link/escape']) {
+      const [near, far] = fakeAgent([hostile('', 'd'), hostile(path), Buffer.alloc(1)])
+      const fake = await AgentClient.connect(near)
+      execFileSync('sh', [
+        '-c',
+        `rm -rf ${at('target')}; mkdir -p ${at('target')}/x && ln -s /tmp ${at('target')}/x/link`,
+      ])
+      await expect(copyOut(fake, '/x', at('target'))).rejects.toMatchObject({ code: 'EPROTO' })
+      expect(existsSync(at('escape'))).toBe(false)
+      fake.close()
+      far.destroy()
+    }
+  })
+})
+
+/** A peer that greets and answers any request with these bytes on its standard output. */
+function fakeAgent(chunks: Buffer[]): [Duplex, Duplex] {
+  const [near, far] = duplexPair()
+  const frame = (type: number, channel: number, stream: number, flags: number, payload: Buffer) => {
+    const header = Buffer.alloc(12)
+    header.writeUInt32LE(payload.length, 0)
+    header.writeUInt32LE(channel, 4)
+    header[8] = type
+    header[9] = stream
+    header.writeUInt16LE(flags, 10)
+    far.write(Buffer.concat([header, payload]))
+  }
+  far.on('data', (data: Buffer) => {
+    const type = data[8]
+    if (type === Frame.HELLO) frame(Frame.HELLO, 0, 0, 0, new PayloadWriter().u32(1).finish())
+    if (type !== Frame.TREE_OUT) return
+    for (const chunk of chunks) frame(Frame.DATA, data.readUInt32LE(4), 1, 0, chunk)
+    for (const stream of [1, 2]) frame(Frame.DATA, data.readUInt32LE(4), stream, 1, Buffer.alloc(0))
+    frame(Frame.EXIT, data.readUInt32LE(4), 0, 0, new PayloadWriter().u32(0).u32(0).u32(0).string('').finish())
+  })
+  return [near, far]
+}
+
+/** Two ends of a pipe (Node 20 has no duplexPair). */
+function duplexPair(): [Duplex, Duplex] {
+  const ends: Duplex[] = []
+  const make = (other: number) =>
+    new Duplex({
+      read() {},
+      write(chunk, _encoding, callback) {
+        ends[other]!.push(chunk)
+        callback()
+      },
+      final(callback) {
+        ends[other]!.push(null)
+        callback()
+      },
+    })
+  ends.push(make(1), make(0))
+  return [ends[0]!, ends[1]!]
+}
