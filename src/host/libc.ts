@@ -49,6 +49,7 @@ export const sys = {
   tgkill: declare<[number, number, number], number>('tgkill', 'int', ['int', 'int', 'int']),
   pipe2: declare<[Int32Array, number], number>('pipe2', 'int', ['void*', 'int']),
   memfd_create: declare<[string, number], number>('memfd_create', 'int', ['str', 'uint32']),
+  lseek: declare<[number, number, number], number>('lseek', 'int64', ['int', 'int64', 'int']),
   getrandom: declare<[Pointer, number, number], number>('getrandom', 'int64', ['void*', 'uint64', 'uint32']),
   ftruncate: declare<[number, number], number>('ftruncate', 'int', ['int', 'int64']),
 }

@@ -65,6 +65,10 @@ export interface DeviceLink {
   publish(queue: Virtqueue): void
   /** Changes the configuration space and tells the driver. */
   changeConfig(offset: number, bytes: Uint8Array): void
+  /** A byte of the configuration space as it is now. */
+  readConfig(offset: number): number
+  /** Tells the machine's owner of a failure that the guest sees only as an I/O error. */
+  report(error: unknown): void
   /** Runs work that did not start with a doorbell, catching GuestFault as the transport does for `notified`. */
   guard(work: () => void): void
 }

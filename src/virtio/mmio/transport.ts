@@ -226,6 +226,14 @@ export class VirtioTransport implements DeviceLink {
     if (this.#active) this.#interrupt(reg.INTERRUPT_CONFIG_CHANGE)
   }
 
+  readConfig(offset: number): number {
+    return this.page.config[offset]!
+  }
+
+  report(error: unknown): void {
+    this.#onError(error)
+  }
+
   /** Raises the line again if the guest has not acknowledged what it was raised for: after a restore. */
   renewInterrupt(): void {
     if (Atomics.load(this.#words, page.W_INTERRUPT) !== 0) this.#raise()
