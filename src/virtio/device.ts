@@ -46,6 +46,8 @@ export interface VirtioDevice {
   notified(queue: number): boolean
   /** The driver wrote to `writableConfig`. */
   configWritten?(): void
+  /** A request of the machine's owner, in the device's own terms. */
+  control?(request: SavedValue): SavedValue
   /** What the transport does not know; called while nothing runs. */
   save(): SavedValue
   /** After `activate`, if the saved device was active. Throws VirtioError when `state` makes no sense. */

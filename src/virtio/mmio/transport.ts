@@ -95,7 +95,7 @@ export class VirtioTransport implements DeviceLink {
     const request = Atomics.load(words, page.W_REQUEST)
     if (request === Atomics.load(words, page.W_DONE)) return
     const command = Atomics.load(words, page.W_COMMAND)
-    if (command === page.COMMAND_RESET) this.#reset()
+    if (command === page.COMMAND_RESET) this.reset()
     else if (command === page.COMMAND_ACTIVATE) this.#activate()
     Atomics.store(words, page.W_DONE, request)
     Atomics.notify(words, page.W_DONE)
@@ -141,8 +141,8 @@ export class VirtioTransport implements DeviceLink {
     }
   }
 
-  /** Section 2.4.1: everything as at first, except the configuration space, which is the device's affair. */
-  #reset(): void {
+  /** Asked for by the driver, or by the machine when it resets. Section 2.4.1: everything as at first, except the configuration space, which is the device's affair. */
+  reset(): void {
     const words = this.#words
     this.#halt()
     words[page.W_RESETS]! += 1

@@ -1,0 +1,137 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { assetUrl } from '../../host/assets.ts'
+import { drainEventFd } from '../../host/event-fd.ts'
+import { POLLIN, PollSet } from '../../host/poll.ts'
+import { GuestMemory } from '../../memory/guest-memory.ts'
+import { virtioMmioHandler } from '../mmio/handler.ts'
+import { INTERRUPT_ACK, INTERRUPT_STATUS, STATUS_NEEDS_RESET } from '../mmio/registers.ts'
+import type { VirtioSlot } from '../slot.ts'
+import { closeSlot, makeSlot } from '../testing/bench.ts'
+import { blkHeader, IN, OUT } from '../testing/blk-driver.ts'
+import { DriverModel } from '../testing/driver.ts'
+import { DeviceWorker } from './device-worker.ts'
+import { HostedDevice } from './hosted-device.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'vitrine-worker-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+const disk = (name: string): string => {
+  const path = join(folder, name)
+  writeFileSync(path, new Uint8Array(1 << 20))
+  return path
+}
+
+/** Waits for the device's interrupt as a vCPU would. */
+function awaitInterrupt(slot: VirtioSlot): void {
+  const { fd } = slot.interrupt as { fd: number }
+  const set = new PollSet()
+  set.add(fd, POLLIN, () => void drainEventFd(fd))
+  expect(set.wait(5000)).toBe(1)
+}
+
+function blk(driver: DriverModel, slot: VirtioSlot, type: number, sector: number, data: Uint8Array): Uint8Array {
+  const status = driver.space(1)
+  const buffer = type === OUT ? driver.buffer(data) : driver.space(data.length)
+  driver.queues[0]!.add([driver.buffer(blkHeader(type, sector)), buffer, status])
+  driver.queues[0]!.kick()
+  awaitInterrupt(slot)
+  driver.write(INTERRUPT_ACK, driver.read(INTERRUPT_STATUS))
+  expect(driver.queues[0]!.takeUsed()).toHaveLength(1)
+  expect(driver.bytes(status)[0]).toBe(0)
+  return driver.bytes(buffer)
+}
+
+describe('a device worker', () => {
+  it('serves two devices, pauses, saves, restores and ends', async () => {
+    const memory = GuestMemory.create(32)
+    const worker = new DeviceWorker(assetUrl('device.worker.js'))
+    const path = disk('a')
+    const device = new HostedDevice(worker, { kind: 'blk', disk: { path, format: 'raw' } })
+    const rng = new HostedDevice(worker, { kind: 'rng' })
+    const slots = [makeSlot(memory, 0, device.queues), makeSlot(memory, 1, rng.queues)]
+    const [first, second] = await Promise.all([device.attach(slots[0]!), rng.attach(slots[1]!)])
+    const driver = new DriverModel(memory, virtioMmioHandler(first))
+    driver.start(1)
+    blk(driver, slots[0]!, OUT, 7, new Uint8Array(512).fill(3))
+    expect(readFileSync(path)[7 * 512]).toBe(3)
+    const other = new DriverModel(memory, virtioMmioHandler(second), 0x80_0000)
+    other.start(1)
+    other.queues[0]!.add([other.space(64)])
+    other.queues[0]!.kick()
+    awaitInterrupt(slots[1]!)
+    expect(other.queues[0]!.takeUsed()).toEqual([{ id: expect.any(Number), length: 64 }])
+
+    // Paused, a doorbell waits.
+    await device.pause()
+    const saved = await device.save()
+    const pending = driver.space(512)
+    driver.queues[0]!.add([driver.buffer(blkHeader(IN, 7)), pending, driver.space(1)])
+    driver.queues[0]!.ring()
+    await rng.pause()
+    expect(driver.queues[0]!.takeUsed()).toEqual([])
+    await rng.resume()
+    await device.resume()
+    awaitInterrupt(slots[0]!)
+    expect(driver.queues[0]!.takeUsed()).toHaveLength(1)
+    expect(driver.bytes(pending)[0]).toBe(3)
+    expect(await device.metrics()).toMatchObject({ reads: 1, writes: 1, activations: 1 })
+    await device.close()
+
+    // Restored into a worker of its own, at the queue positions of the save: it completes the same request again.
+    const again = new HostedDevice(new DeviceWorker(assetUrl('device.worker.js')), device.description)
+    const slot = makeSlot(memory, 2, 1)
+    await again.attach(slot)
+    driver.memory.slice(pending.address, 512).fill(0)
+    await again.restore(saved)
+    awaitInterrupt(slot)
+    expect(driver.bytes(pending)[0]).toBe(3)
+    await expect(again.restore(new Uint8Array([1, 2]))).rejects.toMatchObject({ code: 'BAD_STATE' })
+    await expect(again.control({})).rejects.toMatchObject({ code: 'BAD_DESCRIPTION' })
+    await again.close()
+    await again.close()
+    await rng.close()
+    expect(worker.alive).toBe(false)
+    ;[...slots, slot].forEach(closeSlot)
+  })
+
+  it('resets from a vCPU thread only when the device has let go of its queues', async () => {
+    const memory = GuestMemory.create(32)
+    const device = new HostedDevice(new DeviceWorker(assetUrl('device.worker.js')), {
+      kind: 'blk',
+      disk: { path: disk('b'), format: 'raw' },
+    })
+    const slot = makeSlot(memory, 0, 1)
+    const driver = new DriverModel(memory, virtioMmioHandler(await device.attach(slot)))
+    for (let round = 0; round < 50; round++) {
+      driver.start(1)
+      for (let i = 0; i < 40; i++) {
+        driver.queues[0]!.add([driver.buffer(blkHeader(IN, i)), driver.space(512), driver.space(1)])
+      }
+      driver.queues[0]!.ring()
+      driver.write(0x70, 0)
+      expect(driver.status).toBe(0)
+      // Nothing is written to guest memory after the reset.
+      memory.slice(0x10_0000, 0x10_0000).fill(0x77)
+      expect(memory.slice(0x10_0000, 0x10_0000).every(byte => byte === 0x77)).toBe(true)
+    }
+    expect(driver.status & STATUS_NEEDS_RESET).toBe(0)
+    await device.close()
+    closeSlot(slot)
+  })
+
+  it('says what cannot be attached, and goes on', async () => {
+    const memory = GuestMemory.create(32)
+    const worker = new DeviceWorker(assetUrl('device.worker.js'))
+    const bad = new HostedDevice(worker, { kind: 'blk', disk: { path: join(folder, 'absent'), format: 'raw' } })
+    const good = new HostedDevice(worker, { kind: 'rng' })
+    const slots = [makeSlot(memory, 0, 1), makeSlot(memory, 1, 1)]
+    await expect(bad.attach(slots[0]!)).rejects.toMatchObject({ code: 'ENOENT' })
+    await good.attach(slots[1]!)
+    await bad.close()
+    await good.close()
+    slots.forEach(closeSlot)
+  })
+})
