@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it, vi } from 'vitest'
 import { assetUrl } from '../../host/assets.ts'
 import { drainEventFd } from '../../host/event-fd.ts'
 import { POLLIN, PollSet } from '../../host/poll.ts'
@@ -86,8 +86,8 @@ describe('a device worker', () => {
     await again.attach(slot)
     driver.memory.slice(pending.address, 512).fill(0)
     await again.restore(saved)
-    awaitInterrupt(slot)
-    expect(driver.bytes(pending)[0]).toBe(3)
+    // (The driver has seen this completion before, so it gets no interrupt for it.)
+    await vi.waitFor(() => expect(driver.bytes(pending)[0]).toBe(3))
     await expect(again.restore(new Uint8Array([1, 2]))).rejects.toMatchObject({ code: 'BAD_STATE' })
     await expect(again.control({})).rejects.toMatchObject({ code: 'BAD_DESCRIPTION' })
     await again.close()
