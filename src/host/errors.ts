@@ -22,3 +22,4 @@ export class HostError extends Error {
 
 export const EINTR = constants.errno.EINTR
 export const EAGAIN = constants.errno.EAGAIN
+export const ENXIO = constants.errno.ENXIO

@@ -1,5 +1,5 @@
 /** Positional file I/O that always finishes: short transfers go on, interrupted calls are made again. */
-import { EINTR, HostError } from './errors.ts'
+import { EINTR, ENXIO, HostError } from './errors.ts'
 import type { IoVector } from './io-vector.ts'
 import { check, lastErrno, retryOnSignal, sys } from './libc.ts'
 
@@ -22,9 +22,11 @@ export function readAt(fd: number, target: Uint8Array, position: number): number
   let done = 0
   while (done < target.length) {
     const part = done === 0 ? target : target.subarray(done)
-    const n = retryOnSignal(() => sys.pread(fd, part, part.length, position + done), 'pread')
+    // Safe: koffi pins `part` for the call, and its length goes with it.
+    const n = sys.pread(fd, part, part.length, position + done)
     if (n === 0) break
-    done += n
+    if (n > 0) done += n
+    else if (lastErrno() !== EINTR) throw new HostError('pread', lastErrno())
   }
   return done
 }
@@ -33,7 +35,10 @@ export function writeAt(fd: number, source: Uint8Array, position: number): void 
   let done = 0
   while (done < source.length) {
     const part = done === 0 ? source : source.subarray(done)
-    done += retryOnSignal(() => sys.pwrite(fd, part, part.length, position + done), 'pwrite')
+    // Safe: as in `readAt`.
+    const n = sys.pwrite(fd, part, part.length, position + done)
+    if (n >= 0) done += n
+    else if (lastErrno() !== EINTR) throw new HostError('pwrite', lastErrno())
   }
 }
 
@@ -92,3 +97,22 @@ export function zeroRange(fd: number, position: number, length: number): void {
 }
 
 export const truncate = (fd: number, size: number): void => void check(sys.ftruncate(fd, size), 'ftruncate')
+
+/** From <unistd.h> on Linux. */
+const SEEK_END = 2
+const SEEK_DATA = 3
+const SEEK_HOLE = 4
+
+export const fileSize = (fd: number): number => check(sys.lseek(fd, 0, SEEK_END), 'lseek')
+
+/** Where data starts at or after `position`, or -1 when only a hole follows. Moves the descriptor's own position. */
+export function seekData(fd: number, position: number): number {
+  const found = sys.lseek(fd, position, SEEK_DATA)
+  if (found >= 0) return found
+  const errno = lastErrno()
+  if (errno === ENXIO) return -1
+  throw new HostError('lseek', errno)
+}
+
+/** Where the next hole starts at or after `position`; the end of the file counts as one. */
+export const seekHole = (fd: number, position: number): number => check(sys.lseek(fd, position, SEEK_HOLE), 'lseek')

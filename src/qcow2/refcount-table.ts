@@ -1,0 +1,57 @@
+/** Reading the refcount table, and planning a larger one. */
+import { getU64, viewOver } from './bytes.ts'
+import { DiskError } from './errors.ts'
+import type { Geometry } from './geometry.ts'
+import type { Header } from './header.ts'
+import { MAX_OFFSET, MAX_REFCOUNT_TABLE_BYTES } from './layout.ts'
+import type { Storage } from './storage.ts'
+
+/** The offsets of the refcount blocks; 0 where there is none. An impossible one is passed to `onBad`, which may throw. */
+export function readRefcountTable(
+  storage: Storage,
+  header: Header,
+  onBad: (index: number, offset: number) => void,
+): Float64Array {
+  const clusterSize = 2 ** header.clusterBits
+  const bytes = new Uint8Array(header.refcountTableClusters * clusterSize)
+  storage.read(bytes, header.refcountTableOffset)
+  const view = viewOver(bytes)
+  const table = new Float64Array(bytes.length / 8)
+  for (let i = 0; i < table.length; i++) {
+    // Bits 0-8 are reserved.
+    const offset = getU64(view, i * 8)
+    if (offset === 0) continue
+    if (offset % clusterSize !== 0 || offset + clusterSize > MAX_OFFSET) onBad(i, offset)
+    else table[i] = offset
+  }
+  return table
+}
+
+export interface TablePlan {
+  /** The first cluster of the new region: blocks first, then the table. */
+  readonly start: number
+  readonly blocks: number
+  readonly tableClusters: number
+  readonly entries: number
+}
+
+/** A table half as large again, in the first clusters that the old one cannot describe. */
+export function planTable(oldEntries: number, geometry: Geometry, path: string): TablePlan {
+  const perCluster = geometry.clusterSize / 8
+  let tableClusters = Math.ceil((oldEntries * 1.5) / perCluster)
+  for (;;) {
+    tableClusters++
+    let blocks = 1
+    while (blocks * geometry.blockEntries < blocks + tableClusters) blocks++
+    const entries = tableClusters * perCluster
+    if (entries * 8 > MAX_REFCOUNT_TABLE_BYTES) {
+      throw new DiskError(
+        'TOO_LARGE',
+        path,
+        'the image file cannot grow: its refcount table is at its largest; use larger clusters',
+      )
+    }
+    if (entries > oldEntries + blocks)
+      return { start: oldEntries * geometry.blockEntries, blocks, tableClusters, entries }
+  }
+}
