@@ -1,5 +1,5 @@
 /** Positional file I/O that always finishes: short transfers go on, interrupted calls are made again. */
-import { EINTR, ENXIO, HostError } from './errors.ts'
+import { EINTR, HostError } from './errors.ts'
 import type { IoVector } from './io-vector.ts'
 import { check, lastErrno, retryOnSignal, sys } from './libc.ts'
 
@@ -97,22 +97,3 @@ export function zeroRange(fd: number, position: number, length: number): void {
 }
 
 export const truncate = (fd: number, size: number): void => void check(sys.ftruncate(fd, size), 'ftruncate')
-
-/** From <unistd.h> on Linux. */
-const SEEK_END = 2
-const SEEK_DATA = 3
-const SEEK_HOLE = 4
-
-export const fileSize = (fd: number): number => check(sys.lseek(fd, 0, SEEK_END), 'lseek')
-
-/** Where data starts at or after `position`, or -1 when only a hole follows. Moves the descriptor's own position. */
-export function seekData(fd: number, position: number): number {
-  const found = sys.lseek(fd, position, SEEK_DATA)
-  if (found >= 0) return found
-  const errno = lastErrno()
-  if (errno === ENXIO) return -1
-  throw new HostError('lseek', errno)
-}
-
-/** Where the next hole starts at or after `position`; the end of the file counts as one. */
-export const seekHole = (fd: number, position: number): number => check(sys.lseek(fd, position, SEEK_HOLE), 'lseek')

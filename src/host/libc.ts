@@ -27,7 +27,6 @@ export const sys = {
   pwrite: declare<[number, Pointer, number, number], number>('pwrite', 'int64', ['int', 'void*', 'uint64', 'int64']),
   preadv: declare<[number, Pointer, number, number], number>('preadv', 'int64', ['int', 'void*', 'int', 'int64']),
   pwritev: declare<[number, Pointer, number, number], number>('pwritev', 'int64', ['int', 'void*', 'int', 'int64']),
-  lseek: declare<[number, number, number], number>('lseek', 'int64', ['int', 'int64', 'int']),
   fdatasync: declare<[number], number>('fdatasync', 'int', ['int']),
   fallocate: declare<[number, number, number, number], number>('fallocate', 'int', ['int', 'int', 'int64', 'int64']),
   ioctl: declare<[number, number, Pointer], number>('ioctl', 'int', ['int', 'uint64', 'void*']),

@@ -6,12 +6,9 @@
 import { HostError } from '../host/errors.ts'
 import {
   closeFd,
-  fileSize,
   punchHole,
   readAt,
   readVectorAt,
-  seekData,
-  seekHole,
   syncData,
   truncate,
   writeAt,
@@ -19,6 +16,7 @@ import {
   zeroRange,
 } from '../host/file.ts'
 import type { IoVector } from '../host/io-vector.ts'
+import { seekData, seekEnd, seekHole } from '../host/seek.ts'
 
 export interface Storage {
   /** The file's length now. */
@@ -56,7 +54,7 @@ export class FileStorage implements Storage {
   }
 
   size(): number {
-    return fileSize(this.fd)
+    return seekEnd(this.fd)
   }
 
   read(target: Uint8Array, position: number): void {
