@@ -1,0 +1,114 @@
+/**
+ * The home directory: everything that Vitrine keeps between runs.
+ *
+ *   home/
+ *     boxes/<id>/      one box: box.json, disk.qcow2, locks, sockets, logs
+ *     names/<name>     the id of the box with that name (created exclusively, so names are unique between processes)
+ *     images/ kernels/ caches of src/image
+ *
+ * Any number of processes may use one home at the same time.
+ */
+import { mkdirSync } from 'node:fs'
+import { homedir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { BoxError } from './errors.ts'
+
+/** A Unix socket's path has at most 107 bytes (108 with its terminator). */
+const SOCKET_PATH_MAX = 107
+
+export class Home {
+  readonly path: string
+
+  constructor(path: string = process.env.VITRINE_HOME ?? join(homedir(), '.vitrine')) {
+    this.path = resolve(path)
+    const longest = Buffer.byteLength(join(this.path, 'boxes', '0'.repeat(12), 'control.sock'))
+    if (longest > SOCKET_PATH_MAX) {
+      throw new BoxError(
+        'HOME',
+        `the home directory ${this.path} is too deep for Unix sockets: set VITRINE_HOME to a path that is ${longest - SOCKET_PATH_MAX} bytes shorter`,
+      )
+    }
+  }
+
+  get boxes(): string {
+    return join(this.path, 'boxes')
+  }
+
+  get names(): string {
+    return join(this.path, 'names')
+  }
+
+  /** Makes the folders that are missing. */
+  prepare(): void {
+    try {
+      mkdirSync(this.boxes, { recursive: true, mode: 0o700 })
+      mkdirSync(this.names, { recursive: true, mode: 0o700 })
+    } catch (error) {
+      throw new BoxError(
+        'HOME',
+        `the home directory ${this.path} cannot be used (${(error as NodeJS.ErrnoException).code}): set VITRINE_HOME to a directory that you may write to`,
+        { cause: error },
+      )
+    }
+  }
+
+  box(id: string): BoxFolder {
+    return new BoxFolder(join(this.boxes, id), id)
+  }
+}
+
+/** The files of one box. */
+export class BoxFolder {
+  readonly path: string
+  readonly id: string
+
+  constructor(path: string, id: string) {
+    this.path = path
+    this.id = id
+  }
+
+  #at(name: string): string {
+    return join(this.path, name)
+  }
+
+  /** What the box is: `BoxRecord`. */
+  get record(): string {
+    return this.#at('box.json')
+  }
+  /** The disk: an overlay on the image's ext4. */
+  get disk(): string {
+    return this.#at('disk.qcow2')
+  }
+  /** Locked by the VMM process for as long as it lives. */
+  get vmmLock(): string {
+    return this.#at('vmm.lock')
+  }
+  /** Locked while a process starts, stops, snapshots or removes the box. */
+  get operationLock(): string {
+    return this.#at('operation.lock')
+  }
+  /** The VMM's control socket. */
+  get controlSocket(): string {
+    return this.#at('control.sock')
+  }
+  /** Connections to the guest's vsock ports. */
+  get vsockSocket(): string {
+    return this.#at('vsock.sock')
+  }
+  /** What the VMM process itself printed: empty unless something went wrong. */
+  get vmmLog(): string {
+    return this.#at('vmm.log')
+  }
+  /** The guest's console. */
+  get consoleLog(): string {
+    return this.#at('console.log')
+  }
+  /** Output of the box's own command, when it was created with one. */
+  get outputLog(): string {
+    return this.#at('output.log')
+  }
+  /** How the last run ended. */
+  get lastExit(): string {
+    return this.#at('exit.json')
+  }
+}

@@ -1,0 +1,85 @@
+/** What a box is, as it is kept on disk. Versioned and checked when read: another program may have written it. */
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { BoxError } from './errors.ts'
+import type { BoxFolder } from './home.ts'
+
+const RECORD_VERSION = 1
+
+export interface PortMapping {
+  /** 0: choose a free one. */
+  readonly host: number
+  readonly guest: number
+  readonly protocol?: 'tcp' | 'udp'
+  readonly bind?: string
+}
+
+export type NetworkPolicy = 'full' | 'none' | { readonly allow?: readonly string[]; readonly deny?: readonly string[] }
+
+/** The shape and the settings of a box: fixed when it is created. */
+export interface BoxConfig {
+  readonly image: string
+  readonly cpus: number
+  readonly memoryMib: number
+  /** Size of the disk that the guest sees; it takes space on the host only as it is written. */
+  readonly diskGib: number
+  readonly env: Readonly<Record<string, string>>
+  readonly workdir: string
+  readonly user: string
+  readonly accel: 'auto' | 'kvm' | 'hvf' | 'soft'
+  readonly network: NetworkPolicy
+  readonly ports: readonly PortMapping[]
+  /** Run at every start, its output kept in the log; the box stops when it ends. */
+  readonly command: readonly string[] | null
+  /** Lives on when its creator ends. */
+  readonly detach: boolean
+  /** Removed when it stops. */
+  readonly autoRemove: boolean
+  /** Stopped this long after its start; 0: never. */
+  readonly timeoutMs: number
+  /** Stopped after this long with nobody using it; 0: never. */
+  readonly idleMs: number
+}
+
+export interface BoxRecord {
+  readonly version: number
+  readonly id: string
+  readonly name: string
+  readonly created: string
+  /** The content of the image that the disk is based on. */
+  readonly imageId: string
+  /** The ext4 file under the disk's overlay. */
+  readonly baseDisk: string
+  /** The image's entrypoint and command, for `run` without a command. */
+  readonly imageCommand: readonly string[]
+  readonly config: BoxConfig
+}
+
+export function writeRecord(folder: BoxFolder, record: Omit<BoxRecord, 'version'>): void {
+  const temporary = `${folder.record}.${process.pid}`
+  writeFileSync(temporary, `${JSON.stringify({ version: RECORD_VERSION, ...record }, null, 2)}\n`, {
+    flush: true,
+  } as object)
+  renameSync(temporary, folder.record)
+}
+
+export function readRecord(folder: BoxFolder): BoxRecord {
+  let record: BoxRecord
+  try {
+    record = JSON.parse(readFileSync(folder.record, 'utf8')) as BoxRecord
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT')
+      throw new BoxError('NOT_FOUND', `there is no box ${folder.id}`)
+    throw new BoxError(
+      'INVALID',
+      `${folder.record} is damaged: remove the box with 'vitrine rm --force ${folder.id}'`,
+      { cause: error },
+    )
+  }
+  if (record.version !== RECORD_VERSION || record.id !== folder.id || typeof record.config !== 'object') {
+    throw new BoxError(
+      'INVALID',
+      `${folder.record} was written by another version of Vitrine: use that version, or remove the box`,
+    )
+  }
+  return record
+}
