@@ -22,8 +22,7 @@ const OEM_TABLE_ID = 'VITRINE '
 const WBINVD = 1 << 0
 const RESET_REG_SUP = 1 << 10
 const HW_REDUCED_ACPI = 1 << 20
-/** FADT IA-PC boot flags, table 5.11: there is an i8042 (for reset), no VGA, no MSI. */
-const HAS_8042 = 1 << 1
+/** FADT IA-PC boot flags, table 5.11: no VGA, no MSI; nor is an i8042 claimed, which spares kernels probing for a keyboard. */
 const NO_VGA = 1 << 2
 const NO_MSI = 1 << 3
 /** Address spaces of a generic address, table 5.1. */
@@ -81,7 +80,7 @@ function fadtTable(dsdt: number): Uint8Array {
     body.u32(0).u32(dsdt).u8(0).u8(0).u16(0).u32(0)
     // ACPI enable/disable values up to the century register's index, bytes 52 to 108.
     body.zeros(56).u8(0x32)
-    body.u16(HAS_8042 | NO_VGA | NO_MSI).u8(0)
+    body.u16(NO_VGA | NO_MSI).u8(0)
     body.u32(WBINVD | RESET_REG_SUP | HW_REDUCED_ACPI)
     port(body, PORT_ACPI_RESET).u8(ACPI_RESET_VALUE)
     // ARM flags, minor version 5, then X_FIRMWARE_CTRL and X_DSDT.

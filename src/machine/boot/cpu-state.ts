@@ -3,10 +3,10 @@ import type { CpuRegisters, DescriptorTable, Segment, SystemRegisters } from '..
 import type { GuestMemory } from '../../memory/guest-memory.ts'
 import { GDT_ADDRESS, IDT_ADDRESS } from '../address-map.ts'
 
-/** What the boot CPU starts with; `system` completes the state that a reset left. */
+/** What the boot CPU starts with: `system` replaces part of the state that a reset left. Structured-cloneable. */
 export interface EntryState {
   readonly registers: CpuRegisters
-  system(reset: SystemRegisters): SystemRegisters
+  readonly system: Partial<SystemRegisters>
 }
 
 /** Attributes as in `Segment.attributes`. Flat 32-bit code and data, a busy 32-bit TSS. */

@@ -50,14 +50,13 @@ export function prepareLinux64(memory: GuestMemory, settings: Linux64Settings): 
     rip: BigInt(settings.entry),
     rflags: 2n,
   }
-  const system = (reset: SystemRegisters): SystemRegisters => ({
-    ...reset,
+  const system: Partial<SystemRegisters> = {
     ...tables,
     cr0: CR0_PE | CR0_ET | CR0_PG,
     cr3: BigInt(PML4_ADDRESS),
     cr4: CR4_PAE,
     efer: EFER_LME | EFER_LMA,
-  })
+  }
   return { registers, system }
 }
 

@@ -51,13 +51,12 @@ export function preparePvh(memory: GuestMemory, settings: PvhSettings): EntrySta
     rip: BigInt(settings.entry),
     rflags: 2n,
   }
-  const system = (reset: SystemRegisters): SystemRegisters => ({
-    ...reset,
+  const system: Partial<SystemRegisters> = {
     ...tables,
     cr0: CR0_PE | CR0_ET,
     cr3: 0n,
     cr4: 0n,
     efer: 0n,
-  })
+  }
   return { registers, system }
 }

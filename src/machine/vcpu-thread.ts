@@ -1,0 +1,51 @@
+/** The main thread's hold on a vCPU's worker. A worker that dies fails whatever was asked of it, instead of never answering. */
+
+import { Worker } from 'node:worker_threads'
+import * as Comlink from 'comlink'
+import { assetUrl } from '../host/assets.ts'
+import { workerEndpoint } from '../host/worker-endpoint.ts'
+import { MachineError } from './errors.ts'
+import type { VcpuApi } from './vcpu.worker.ts'
+
+/** What a worker posts, beside Comlink's messages, when the console's output stops being empty. */
+export const CONSOLE_READY = 'console-ready'
+
+export class VcpuThread {
+  readonly api: Comlink.Remote<VcpuApi>
+  readonly #worker: Worker
+  readonly #death: Promise<never>
+  #ended = false
+
+  constructor(index: number, onConsole: () => void) {
+    // Node's own flags (loaders of test runners, inspectors) are not the worker's business.
+    this.#worker = new Worker(assetUrl('vcpu.worker.js'), { name: `vcpu${index}`, execArgv: [] })
+    this.#worker.on('message', message => {
+      if (message === CONSOLE_READY) onConsole()
+    })
+    this.#death = new Promise<never>((_resolve, reject) => {
+      this.#worker.once('error', error => {
+        reject(
+          new MachineError('WORKER_FAILED', `the thread of vCPU ${index} failed: ${error.message}`, { cause: error }),
+        )
+      })
+      this.#worker.once('exit', code => {
+        this.#ended = true
+        reject(new MachineError('WORKER_FAILED', `the thread of vCPU ${index} ended by itself (status ${code})`))
+      })
+    })
+    // Often nobody waits at that moment.
+    this.#death.catch(() => {})
+    this.api = Comlink.wrap<VcpuApi>(workerEndpoint(this.#worker))
+  }
+
+  /** The result of a call, or the reason why the worker died. */
+  call<T>(use: (api: Comlink.Remote<VcpuApi>) => Promise<T>): Promise<T> {
+    return Promise.race([use(this.api), this.#death])
+  }
+
+  /** Closes the vCPU, which must be out of the guest, and ends the thread. */
+  async close(): Promise<void> {
+    if (!this.#ended) await this.call(api => api.close()).catch(() => {})
+    await this.#worker.terminate()
+  }
+}
