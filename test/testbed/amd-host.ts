@@ -91,12 +91,14 @@ export class AmdHost {
   readonly #stdout = new OutputStream()
   readonly #stderr = new OutputStream()
   #last: Promise<unknown> = Promise.resolve()
+  readonly #removeShare = (): void => rmSync(this.share, { recursive: true, force: true })
 
   private constructor(share: string, qemu: QemuProcess) {
     this.share = share
     this.#qemu = qemu
     qemu.stdout.on('data', (bytes: Buffer) => this.#stdout.push(bytes))
     qemu.stderr.on('data', (bytes: Buffer) => this.#stderr.push(bytes))
+    process.once('exit', this.#removeShare)
   }
 
   static async start(options: AmdHostOptions = {}): Promise<AmdHost> {
@@ -189,7 +191,8 @@ export class AmdHost {
 
   async stop(): Promise<void> {
     await this.#qemu.kill()
-    rmSync(this.share, { recursive: true, force: true })
+    process.off('exit', this.#removeShare)
+    this.#removeShare()
   }
 }
 
