@@ -1,12 +1,11 @@
 /**
  * Micro-guests: a few bytes of machine code with no kernel under them. They probe, measure and test, on any /dev/kvm.
  *
- *   0x0000  IDT, GDT, TSS            (flat and long mode guests)
  *   0x1000  code, where execution starts
- *   0x8000  stack top
- *   0x9000  PML4, PDPT, PD           (long mode: 2 MiB pages, identity)
+ *   0x8000  top of the stack
  *
- * `flat` starts in 32-bit protected mode without paging, at privilege level 0.
+ * They start in flat 32-bit protected mode without paging or interrupts, at privilege level 0. user-mode.ts has those
+ * that run at level 3, with tables for faults and interrupts.
  */
 import type { CpuRegisters, Segment, SystemRegisters, Vcpu } from '../accel/contract.ts'
 

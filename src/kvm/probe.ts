@@ -57,6 +57,15 @@ export function measureRing0(device?: string): number {
   }
 }
 
+/** 0 when what was opened is not KVM at all. */
+function apiVersion(system: KvmSystem): number {
+  try {
+    return system.apiVersion()
+  } catch {
+    return 0
+  }
+}
+
 const perSecond = (rate: number): string =>
   rate >= 1e9 ? `${(rate / 1e9).toFixed(1)} G/s` : `${(rate / 1e6).toFixed(rate < 1e7 ? 1 : 0)} M/s`
 
@@ -89,10 +98,11 @@ export function probeKvm(device: string = KVM_DEVICE): AcceleratorReport {
   }
   try {
     findings.push({ what: 'device', ok: true, detail: `${device} opens for reading and writing` })
-    const version = system.apiVersion()
+    const version = apiVersion(system)
     const versionOk = version === KVM.KVM_API_VERSION
     const newer = { remedy: 'a newer kernel is needed; until then the software CPU will be used' }
-    findings.push({ what: 'API version', ok: versionOk, detail: String(version), ...(versionOk ? {} : newer) })
+    const detail = version === 0 ? `${device} is not KVM` : String(version)
+    findings.push({ what: 'API version', ok: versionOk, detail, ...(versionOk ? {} : newer) })
     if (!versionOk) return report(false, false, `API version ${version} is not ${KVM.KVM_API_VERSION}`)
     const missing = system.missingCapabilities()
     const names = missing.map(([name, use]) => `${name} (${use})`).join(', ')

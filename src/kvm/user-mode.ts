@@ -57,8 +57,11 @@ const descriptor = (attributes: number, base = 0, limit = 0xf_ffff): bigint =>
   (BigInt(attributes >> 12) << 52n) |
   (BigInt(base >>> 24) << 56n)
 
-/** Writes the tables into `memory`, which must be at least `USER_MODE_MIB` large and below the MMIO hole. */
-export function writeUserModeTables(memory: GuestMemory): void {
+/**
+ * Writes the tables into `memory`, which must be at least `USER_MODE_MIB` large and below the MMIO hole. `handlers` gives
+ * vectors addresses of their own, in supervisor memory, instead of the HLTs.
+ */
+export function writeUserModeTables(memory: GuestMemory, handlers: Readonly<Record<number, number>> = {}): void {
   const gdt = [0n, descriptor(ATTRIBUTES.kernelCode), descriptor(ATTRIBUTES.kernelData)]
   gdt.push(descriptor(ATTRIBUTES.userData), descriptor(ATTRIBUTES.userCode), descriptor(0x89, TSS, 0x67), 0n)
   gdt.forEach((entry, i) => void memory.writeU64(GDT + i * 8, entry))
@@ -66,8 +69,8 @@ export function writeUserModeTables(memory: GuestMemory): void {
   memory.writeU64(TSS + 4, BigInt(FAULT_STACK))
   memory.writeU16(TSS + 102, 0x68)
   for (let vector = 0; vector < 256; vector++) {
-    const target = ENTRY_POINTS + vector
-    memory.writeU8(target, 0xf4)
+    memory.writeU8(ENTRY_POINTS + vector, 0xf4)
+    const target = handlers[vector] ?? ENTRY_POINTS + vector
     // An interrupt gate (type 14) that level 3 may also call with INT: 0xEE.
     memory.writeU64(IDT + vector * 16, BigInt(target) | (BigInt(SELECTOR.kernelCode) << 16n) | (0xeen << 40n))
     memory.writeU64(IDT + vector * 16 + 8, 0n)
