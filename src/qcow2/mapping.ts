@@ -206,11 +206,14 @@ export class Mapping {
     }
   }
 
-  /** Enters all L2 tables in the set of metadata clusters; false when one is there already. */
+  /** Enters all L2 tables in the set of metadata clusters; false when one that claims to be unshared is there already. */
   addTablesTo(metadata: ClusterSet): boolean {
     let distinct = true
-    for (const offset of this.tables) {
-      if (offset !== 0) distinct = metadata.add(offset / this.#geometry.clusterSize) && distinct
+    for (let i = 0; i < this.tables.length; i++) {
+      const offset = this.tables[i]!
+      if (offset === 0) continue
+      const added = metadata.add(offset / this.#geometry.clusterSize)
+      if (!added && this.tableCopied[i] === 1) distinct = false
     }
     return distinct
   }
