@@ -51,6 +51,14 @@ export const sys = {
   memfd_create: declare<[string, number], number>('memfd_create', 'int', ['str', 'uint32']),
   lseek: declare<[number, number, number], number>('lseek', 'int64', ['int', 'int64', 'int']),
   getrandom: declare<[Pointer, number, number], number>('getrandom', 'int64', ['void*', 'uint64', 'uint32']),
+  flock: declare<[number, number], number>('flock', 'int', ['int', 'int']),
+  llistxattr: declare<[Pointer, Pointer, number], number>('llistxattr', 'int64', ['void*', 'void*', 'uint64']),
+  lgetxattr: declare<[Pointer, Pointer, Pointer, number], number>('lgetxattr', 'int64', [
+    'void*',
+    'void*',
+    'void*',
+    'uint64',
+  ]),
   ftruncate: declare<[number, number], number>('ftruncate', 'int', ['int', 'int64']),
 }
 

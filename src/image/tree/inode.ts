@@ -47,11 +47,9 @@ export interface Inode {
   minor: number
   /** Of a directory. */
   children: Map<string, Inode> | undefined
-  /** The layer that brought it, counted from 0. Whiteouts of layer n hide only what is below n. */
-  layer: number
 }
 
-export function newInode(kind: InodeKind, mode: number, layer = 0): Inode {
+export function newInode(kind: InodeKind, mode: number): Inode {
   return {
     kind,
     mode,
@@ -66,7 +64,6 @@ export function newInode(kind: InodeKind, mode: number, layer = 0): Inode {
     major: 0,
     minor: 0,
     children: kind === 'directory' ? new Map() : undefined,
-    layer,
   }
 }
 
