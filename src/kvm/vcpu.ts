@@ -14,7 +14,7 @@ import { setBootLocalApic } from './local-apic.ts'
 import { BOOT_MSRS, setMsrs } from './msrs.ts'
 import { getRegisters, getSystemRegisters, setRegisters, setSystemRegisters } from './registers.ts'
 import { RUN_SIZE, runOffset, threadWord } from './run-area.ts'
-import { FPU, MP_STATE, RUN } from './structs.ts'
+import { FPU, MP_STATE, REGS, RUN, SREGS } from './structs.ts'
 import { restoreVcpu, saveVcpu, type VcpuStateShape } from './vcpu-state.ts'
 
 /** `VcpuTicket.detail`: what survives a message to the vCPU's worker. */
@@ -191,6 +191,14 @@ export class KvmVcpu implements Vcpu {
 
   writeSystemRegisters(system: SystemRegisters): void {
     setSystemRegisters(this.#fd, system)
+  }
+
+  /** `struct kvm_sregs` and `struct kvm_regs`, one after the other: for a peer that drives the same guest. */
+  nativeRegisters(): Uint8Array {
+    const bytes = new Uint8Array(SREGS.size + REGS.size)
+    ioctl(this.#fd, 'KVM_GET_SREGS', bytes.subarray(0, SREGS.size))
+    ioctl(this.#fd, 'KVM_GET_REGS', bytes.subarray(SREGS.size))
+    return bytes
   }
 
   reset(): void {
