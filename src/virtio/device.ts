@@ -59,18 +59,20 @@ export interface VirtioDevice {
 /** The device's way back to its transport. */
 export interface DeviceLink {
   readonly memory: GuestMemory
-  /** Host descriptors that the device waits for. Handlers run on the device's thread, through `guard`. */
+  /** Host descriptors that the device waits for. Handlers catch what they throw: see `fail`. */
   readonly poll: PollSet
   /** Shared counters, named by `counterNames`. */
   readonly counters: Float64Array
   /** Publishes what was pushed to `queue` and interrupts the guest if it wants that. */
   publish(queue: Virtqueue): void
+  /** Has `notified` called for a queue after the worker's other devices had their turn. */
+  ring(queue: number): void
   /** Changes the configuration space and tells the driver. */
   changeConfig(offset: number, bytes: Uint8Array): void
   /** A byte of the configuration space as it is now. */
   readConfig(offset: number): number
   /** Tells the machine's owner of a failure that the guest sees only as an I/O error. */
   report(error: unknown): void
-  /** Runs work that did not start with a doorbell, catching GuestFault as the transport does for `notified`. */
-  guard(work: () => void): void
+  /** What a poll handler does with what it caught: the guest's fault, or ours, as for `notified`. */
+  fail(error: unknown): void
 }

@@ -31,7 +31,7 @@ export class GuestFault extends Error {
   }
 }
 
-export type VirtioErrorCode = 'BAD_STATE' | 'BAD_DESCRIPTION' | 'WORKER_FAILED'
+export type VirtioErrorCode = 'BAD_STATE' | 'BAD_DESCRIPTION' | 'WORKER_FAILED' | 'NOT_CONNECTED'
 
 /** A mistake of the host's side: a snapshot that does not fit, a device description that cannot be met. */
 export class VirtioError extends Error {

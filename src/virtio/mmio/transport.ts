@@ -91,7 +91,7 @@ export class VirtioTransport implements DeviceLink {
   serveControl(): void {
     const words = this.#words
     drainEventFd(this.#slot.controlFd)
-    if (Atomics.exchange(words, page.W_CONFIG_WRITTEN, 0) !== 0) this.guard(() => this.device.configWritten?.())
+    if (Atomics.exchange(words, page.W_CONFIG_WRITTEN, 0) !== 0) this.#guard(() => this.device.configWritten?.())
     const request = Atomics.load(words, page.W_REQUEST)
     if (request === Atomics.load(words, page.W_DONE)) return
     const command = Atomics.load(words, page.W_COMMAND)
@@ -104,7 +104,7 @@ export class VirtioTransport implements DeviceLink {
   #activate(): void {
     if (this.#active) return
     this.#words[page.W_ACTIVATIONS]! += 1
-    this.guard(() => this.start())
+    this.#guard(() => this.start())
     this.ringAll()
   }
 
@@ -182,21 +182,21 @@ export class VirtioTransport implements DeviceLink {
     try {
       return this.device.notified(queue)
     } catch (error) {
-      this.#fault(error)
+      this.fail(error)
       return false
     }
   }
 
-  guard(work: () => void): void {
+  #guard(work: () => void): void {
     try {
       work()
     } catch (error) {
-      this.#fault(error)
+      this.fail(error)
     }
   }
 
   /** The guest broke a rule, or the device broke down: it stops until the driver resets it. */
-  #fault(error: unknown): void {
+  fail(error: unknown): void {
     const words = this.#words
     if (!(error instanceof GuestFault)) this.#onError(error)
     words[page.W_FAULT] = GUEST_FAULTS.indexOf(error instanceof GuestFault ? error.code : 'device-error')
@@ -208,6 +208,10 @@ export class VirtioTransport implements DeviceLink {
 
   publish(queue: Virtqueue): void {
     if (queue.publish()) this.#interrupt(reg.INTERRUPT_USED_BUFFER)
+  }
+
+  ring(queue: number): void {
+    signalEventFd(this.#slot.doorbells[queue]!.fd)
   }
 
   #interrupt(reason: number): void {

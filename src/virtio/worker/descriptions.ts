@@ -6,6 +6,8 @@ import type { BlockBackend } from '../blk/backend.ts'
 import { BlkDevice } from '../blk/device.ts'
 import type { VirtioDevice } from '../device.ts'
 import { RngDevice } from '../rng/device.ts'
+import type { VsockOptions } from '../vsock/config.ts'
+import { VsockDevice } from '../vsock/device.ts'
 
 export interface DiskDescription {
   readonly path: string
@@ -24,7 +26,11 @@ export interface RngDescription {
   readonly kind: 'rng'
 }
 
-export type DeviceDescription = BlkDescription | RngDescription
+export interface VsockDescription extends VsockOptions {
+  readonly kind: 'vsock'
+}
+
+export type DeviceDescription = BlkDescription | RngDescription | VsockDescription
 
 export interface Backends {
   disk(description: DiskDescription): BlockBackend
@@ -37,6 +43,8 @@ export function queueCount(description: DeviceDescription): number {
       return description.queues ?? 1
     case 'rng':
       return 1
+    case 'vsock':
+      return 3
   }
 }
 
@@ -46,5 +54,7 @@ export function makeDevice(description: DeviceDescription, backends: Backends): 
       return new BlkDevice(backends.disk(description.disk), description)
     case 'rng':
       return new RngDevice()
+    case 'vsock':
+      return new VsockDevice(description)
   }
 }
