@@ -8,8 +8,12 @@ const FALLOC_FL_KEEP_SIZE = 1
 const FALLOC_FL_PUNCH_HOLE = 2
 const FALLOC_FL_ZERO_RANGE = 16
 
+/** From <fcntl.h>, on Linux and on macOS: Node does not say. */
+const O_CLOEXEC = process.platform === 'darwin' ? 0x100_0000 : 0o2000000
+
+/** Opens a file; the descriptor is not inherited by processes that we start. */
 export function openFd(path: string, flags: number, mode = 0o644): number {
-  return retryOnSignal(() => sys.open(path, flags, mode), 'open', path)
+  return retryOnSignal(() => sys.open(path, flags | O_CLOEXEC, mode), 'open', path)
 }
 
 export function closeFd(fd: number): void {
