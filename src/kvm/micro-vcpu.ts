@@ -9,7 +9,11 @@ export class MicroVcpu {
   readonly #worker: Worker
 
   constructor(ticket: VcpuTicket) {
-    this.#worker = new Worker(assetUrl('micro-vcpu.worker.js'), { workerData: { ticket } satisfies MicroVcpuData })
+    this.#worker = new Worker(assetUrl('micro-vcpu.worker.js'), {
+      workerData: { ticket } satisfies MicroVcpuData,
+      // Node's own flags (loaders of test runners, inspectors) are not the worker's business.
+      execArgv: [],
+    })
   }
 
   async #ask(command: MicroVcpuCommand): Promise<unknown> {

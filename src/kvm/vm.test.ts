@@ -200,7 +200,8 @@ describe.skipIf(kvmUnusable())('a vCPU of /dev/kvm (needs to be allowed to open 
       )
     const log = vm.takeDirtyLog()
     expect(log.map(bits => bits.length)).toEqual([(2 * 256) / 8])
-    expect(pages(log)).toEqual([0x50, 0x123])
+    // kvm-amd also names the page of the code, which it made writable when it was fetched: more than was written is allowed.
+    expect(pages(log).filter(page => page !== CODE_ADDRESS / 4096)).toEqual([0x50, 0x123])
     expect(pages(vm.takeDirtyLog())).toEqual([])
     vm.setDirtyLog(false)
   })
