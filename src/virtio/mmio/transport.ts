@@ -3,6 +3,7 @@
  * shared page, doorbells, interrupts, configuration changes, save and restore; and turns a guest's mistakes into
  * DEVICE_NEEDS_RESET (VIRTIO 1.2, 2.1.2), which stops this device and nothing else.
  */
+import type { InterruptLine } from '../../accel/interrupt.ts'
 import { drainEventFd, signalEventFd } from '../../host/event-fd.ts'
 import { POLLIN, type PollSet } from '../../host/poll.ts'
 import { DirtyLog } from '../../memory/dirty-log.ts'
@@ -10,7 +11,6 @@ import type { GuestMemory } from '../../memory/guest-memory.ts'
 import type { DeviceLink, VirtioDevice } from '../device.ts'
 import { GUEST_FAULTS, GuestFault, VirtioError } from '../errors.ts'
 import { F_EVENT_IDX, F_INDIRECT_DESC, featureWord, TRANSPORT_FEATURES } from '../features.ts'
-import { interruptRaiser, type RaiseInterrupt } from '../interrupt.ts'
 import { type QueuePosition, type QueueSetup, Virtqueue } from '../queue/virtqueue.ts'
 import type { VirtioSlot } from '../slot.ts'
 import * as page from './page.ts'
@@ -27,7 +27,7 @@ export class VirtioTransport implements DeviceLink {
   readonly queues: readonly Virtqueue[]
   readonly #slot: VirtioSlot
   readonly #words: Int32Array
-  readonly #raise: RaiseInterrupt
+  readonly #line: InterruptLine
   readonly #onError: (error: unknown) => void
   #active = false
 
@@ -37,6 +37,7 @@ export class VirtioTransport implements DeviceLink {
     slot: VirtioSlot,
     device: VirtioDevice,
     poll: PollSet,
+    line: InterruptLine,
     onError: (error: unknown) => void,
   ) {
     if (device.queueSizes.length > page.MAX_QUEUES || slot.doorbells.length !== device.queueSizes.length) {
@@ -53,7 +54,7 @@ export class VirtioTransport implements DeviceLink {
     this.counters = this.page.counters
     this.#slot = slot
     this.#words = this.page.words
-    this.#raise = interruptRaiser(slot.interrupt)
+    this.#line = line
     this.#onError = onError
     const dirty = new DirtyLog(memory)
     this.queues = device.queueSizes.map((size, index) => new Virtqueue(memory, dirty, index, size))
@@ -218,7 +219,7 @@ export class VirtioTransport implements DeviceLink {
     // The status first: the guest reads it as soon as the line is up.
     Atomics.or(this.#words, page.W_INTERRUPT, reason)
     this.#words[page.W_INTERRUPTS]! += 1
-    this.#raise()
+    this.#line.raise()
   }
 
   changeConfig(offset: number, bytes: Uint8Array): void {
@@ -240,7 +241,7 @@ export class VirtioTransport implements DeviceLink {
 
   /** Raises the line again if the guest has not acknowledged what it was raised for: after a restore. */
   renewInterrupt(): void {
-    if (Atomics.load(this.#words, page.W_INTERRUPT) !== 0) this.#raise()
+    if (Atomics.load(this.#words, page.W_INTERRUPT) !== 0) this.#line.raise()
   }
 
   /** Ends the device. Its page stays, without a device in it. */

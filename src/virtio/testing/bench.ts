@@ -1,5 +1,5 @@
 /** A device on a workbench: its transport, its window and a driver in one thread, with no accelerator and no guest. */
-import { createEventFd, drainEventFd } from '../../host/event-fd.ts'
+import { createEventFd, drainEventFd, signalEventFd } from '../../host/event-fd.ts'
 import { closeFd } from '../../host/file.ts'
 import { PollSet } from '../../host/poll.ts'
 import { GuestMemory } from '../../memory/guest-memory.ts'
@@ -39,7 +39,11 @@ export class DeviceBench<Device extends VirtioDevice = VirtioDevice> {
     this.poll = options.poll ?? new PollSet()
     this.device = device
     this.slot = makeSlot(this.memory, index, device.queueSizes.length)
-    this.transport = new VirtioTransport(this.memory, this.slot, device, this.poll, error => this.errors.push(error))
+    const { fd } = this.slot.interrupt as { readonly fd: number }
+    const line = { gsi: this.slot.interrupt.gsi, raise: () => signalEventFd(fd) }
+    this.transport = new VirtioTransport(this.memory, this.slot, device, this.poll, line, error =>
+      this.errors.push(error),
+    )
     const handshake = new InlineHandshake(() => this.transport.serveControl())
     this.driver = new DriverModel(
       this.memory,

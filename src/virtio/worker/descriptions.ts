@@ -13,6 +13,8 @@ export interface DiskDescription {
   readonly path: string
   readonly format: 'raw' | 'qcow2'
   readonly readOnly?: boolean
+  /** Where the backing files of a QCOW2 image may be; its own folder unless told. */
+  readonly backingFolders?: readonly string[] | 'any'
 }
 
 export interface BlkDescription {

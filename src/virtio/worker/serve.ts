@@ -1,9 +1,10 @@
 /**
  * The loop of a device worker: one blocking poll() over doorbells, control and host descriptors. Commands from the main
- * thread come through a message port that is read when an eventfd says so, so that the loop never has to return to
- * Node's own event loop.
+ * thread come through a message port that is read when an eventfd says so, so that the loop returns to
+ * Node's own event loop only for those that have to wait for something.
  */
 import { receiveMessageOnPort } from 'node:worker_threads'
+import { openInterrupt } from '../../accel/interrupt.ts'
 import { drainEventFd } from '../../host/event-fd.ts'
 import { POLLIN, PollSet } from '../../host/poll.ts'
 import { GuestMemory } from '../../memory/guest-memory.ts'
@@ -44,38 +45,44 @@ class DeviceServer {
   readonly #devices = new Map<number, VirtioTransport>()
   readonly #paused = new Set<number>()
   #ended = false
+  /** There are commands to be read. */
+  #arrived = false
 
   constructor(start: WorkerStart, backends: Backends) {
     this.#start = start
     this.#backends = backends
-    const onWake = (): void => this.#commands()
+    const onWake = (): void => {
+      this.#arrived = true
+    }
     this.#poll.add(start.wakeFd, POLLIN, onWake)
     this.#idle.add(start.wakeFd, POLLIN, onWake)
   }
 
-  run(): void {
+  async run(): Promise<void> {
     while (!this.#ended && Atomics.load(this.#start.exiting, 0) === 0) {
       const set = this.#paused.size === 0 ? this.#poll : this.#idle
       set.wait(-1)
+      if (this.#arrived) await this.#commands()
     }
     for (const transport of this.#devices.values()) transport.close()
     this.#start.port.close()
   }
 
-  #commands(): void {
+  async #commands(): Promise<void> {
+    this.#arrived = false
     drainEventFd(this.#start.wakeFd)
     for (;;) {
       const received = receiveMessageOnPort(this.#start.port)
       if (received === undefined) return
       const { number, command } = received.message as CommandMessage
-      this.#answer(number, command)
+      await this.#answer(number, command)
     }
   }
 
-  #answer(number: number, command: Command): void {
+  async #answer(number: number, command: Command): Promise<void> {
     let answer: Answer
     try {
-      answer = { number, result: this.#perform(command) }
+      answer = { number, result: command.do === 'attach' ? await this.#attach(command) : this.#perform(command) }
     } catch (error) {
       const { name, message } = error instanceof Error ? error : new Error(String(error))
       answer = { number, error: { name, message, code: codeOf(error) } }
@@ -83,10 +90,8 @@ class DeviceServer {
     this.#start.port.postMessage(answer)
   }
 
-  #perform(command: Command): SavedValue {
+  #perform(command: Exclude<Command, { do: 'attach' }>): SavedValue {
     switch (command.do) {
-      case 'attach':
-        return this.#attach(command)
       case 'pause':
         this.#paused.add(command.device)
         return null
@@ -114,12 +119,13 @@ class DeviceServer {
     }
   }
 
-  #attach({ device, slot, description }: Command & { do: 'attach' }): SavedValue {
+  async #attach({ device, slot, description }: Command & { do: 'attach' }): Promise<SavedValue> {
     const reporter = new Reporter((report, times) => this.#start.port.postMessage({ report, device, times }))
+    const line = await openInterrupt(slot.interrupt)
     const made = makeDevice(description, this.#backends)
     try {
       const memory = GuestMemory.attach(slot.wasm)
-      const transport = new VirtioTransport(memory, slot, made, this.#poll, error => reporter.report(error))
+      const transport = new VirtioTransport(memory, slot, made, this.#poll, line, error => reporter.report(error))
       this.#devices.set(device, transport)
     } catch (error) {
       made.close()
@@ -146,7 +152,6 @@ function codeOf(error: unknown): string {
   return typeof code === 'string' ? code : 'WORKER_FAILED'
 }
 
-/** Serves devices until told to end. Does not return before that. */
-export function serveDevices(start: WorkerStart, backends: Backends): void {
+/** Serves devices until told to end. */
+export const serveDevices = (start: WorkerStart, backends: Backends): Promise<void> =>
   new DeviceServer(start, backends).run()
-}

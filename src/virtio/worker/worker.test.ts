@@ -128,7 +128,7 @@ describe('a device worker', () => {
     const bad = new HostedDevice(worker, { kind: 'blk', disk: { path: join(folder, 'absent'), format: 'raw' } })
     const good = new HostedDevice(worker, { kind: 'rng' })
     const slots = [makeSlot(memory, 0, 1), makeSlot(memory, 1, 1)]
-    await expect(bad.attach(slots[0]!)).rejects.toMatchObject({ code: 'ENOENT' })
+    await expect(bad.attach(slots[0]!)).rejects.toMatchObject({ code: 'NOT_FOUND' })
     await good.attach(slots[1]!)
     await bad.close()
     await good.close()
