@@ -58,7 +58,13 @@ export function setCpuid(fd: number, records: Uint8Array): void {
 export function getCpuid(fd: number, capacity: number): Uint8Array {
   const list = CPUID2.create(capacity * CPUID_ENTRY2.size).set('nent', capacity)
   ioctl(fd, 'KVM_GET_CPUID2', list.bytes)
-  return list.bytes.slice(CPUID2.size, CPUID2.size + list.get('nent') * CPUID_ENTRY2.size)
+  // Some kernels leave the count as it was asked for: records that they did not write are all zero, and at the end.
+  const records = list.bytes.subarray(CPUID2.size, CPUID2.size + list.get('nent') * CPUID_ENTRY2.size)
+  let length = records.length
+  while (length > 0 && records.subarray(length - CPUID_ENTRY2.size, length).every(byte => byte === 0)) {
+    length -= CPUID_ENTRY2.size
+  }
+  return records.slice(0, length)
 }
 
 export interface CpuidMachine {

@@ -150,6 +150,26 @@ describe.skipIf(kvmUnusable())('vCPUs in workers (needs /dev/kvm)', () => {
     expect(memory.readU32(COUNTER)).toBe(1)
   })
 
+  it('start each other with INIT and SIPI (SDM volume 3, 8.4.4)', async () => {
+    const memory = GuestMemory.create(2)
+    // The local APIC's interrupt command register: destination 1; INIT, then start-up at page 8.
+    const code = new Assembler(CODE_ADDRESS).storeValue(0xfee0_00f0, 0x1ff)
+    code.storeValue(0xfee0_0310, 1 << 24).storeValue(0xfee0_0300, 0x4500)
+    code.storeValue(0xfee0_0310, 1 << 24).storeValue(0xfee0_0300, 0x4608)
+    const wait = code.here
+    code.cmpMemory(0x9000, 0x1234).jnz(wait).mov('eax', 1).out(0x80).jmp(wait)
+    memory.write(CODE_ADDRESS, code.bytes)
+    // Real mode at 0800:0000: mov word [0x1000], 0x1234 with DS = CS; mov al, 2; out 0x81, al; jmp $
+    const start = [0x8c, 0xc8, 0x8e, 0xd8, 0xc7, 0x06, 0x00, 0x10, 0x34, 0x12, 0xb0, 0x02, 0xe6, 0x81, 0xeb, 0xfe]
+    memory.write(0x8000, Uint8Array.from(start))
+    const { vcpus } = create(memory, 2, false)
+    await Promise.all(vcpus.map(vcpu => vcpu.reset()))
+    await vcpus[0]!.startFlat(CODE_ADDRESS)
+    const runs = await Promise.all(vcpus.map(vcpu => vcpu.run(1)))
+    expect(runs.map(run => run.exit)).toEqual([{ reason: 'stopped' }, { reason: 'stopped' }])
+    expect(runs.map(run => run.portWrites)).toEqual([[[0x80, 1, 1]], [[0x81, 1, 2]]])
+  })
+
   it('take an interrupt line from an eventfd', async () => {
     const vector = 0x34
     const gsi = 5

@@ -5,11 +5,12 @@ import type { VcpuExit } from '../accel/contract.ts'
 import { drainEventFd } from '../host/event-fd.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { Assembler } from './assembler.ts'
+import { decodeCpuid, getCpuid, normaliseCpuid } from './cpuid.ts'
 import { CODE_ADDRESS, type GeneralName, registersAt, startFlat } from './micro-guest.ts'
 import { Recorder } from './recorder.ts'
 import { kvmUnusable } from './testing.ts'
 import { startUserMode, USER_BASE, USER_MODE_MIB, userModeTrap, writeUserModeTables } from './user-mode.ts'
-import { KvmVcpu } from './vcpu.ts'
+import { KvmVcpu, type KvmVcpuDetail } from './vcpu.ts'
 import { KvmVirtualMachine } from './vm.ts'
 
 const open: KvmVirtualMachine[] = []
@@ -270,6 +271,34 @@ describe.skipIf(kvmUnusable())('a vCPU of /dev/kvm (needs to be allowed to open 
     if (lost) return
     expect(exit.dump.registers.general[0]).toBe(0xdeadn)
     expect([...exit.dump.code.subarray(0, 2)]).toEqual([0x0f, 0x0b])
+  })
+
+  it('tells the instruction that KVM cannot emulate', () => {
+    // fild dword [MMIO]: no KVM emulates x87 loads, and what is not RAM must be emulated.
+    const code = new Assembler(CODE_ADDRESS).raw(0xdb, 0x05, 0x00, 0x10, 0x00, 0xc0)
+    const exit = flatGuest(code).vcpu.run(new Recorder())
+    expect(exit.reason).toBe('internal-error')
+    if (exit.reason !== 'internal-error') return
+    expect(exit.message).toMatch(/cannot emulate/)
+    expect(exit.dump.registers.rip).toBe(BigInt(CODE_ADDRESS))
+    expect([...exit.dump.code.subarray(0, 6)]).toEqual([0xdb, 0x05, 0x00, 0x10, 0x00, 0xc0])
+    expect(exit.dump.system.cs).toMatchObject({ selector: 8, attributes: 0xc09b })
+  })
+
+  it('has RAM above the MMIO hole in a large guest', () => {
+    const memory = GuestMemory.create(3500)
+    const { vm } = createVm(memory)
+    vm.setDirtyLog(true)
+    expect(vm.takeDirtyLog().map(bits => bits.length * 8 * 4096)).toEqual([0xc000_0000, memory.size - 0xc000_0000])
+  })
+
+  it('gives back the CPUID that was set', () => {
+    const { vm, vcpu } = flatGuest(countingCode(), {}, false)
+    const { fd, cpus, supportedCpuid } = vm.vcpuTicket(0).detail as KvmVcpuDetail
+    const set = normaliseCpuid(decodeCpuid(supportedCpuid), { index: 0, cpus, localApic: true })
+    const got = decodeCpuid(getCpuid(fd, 256))
+    expect(got.map(({ leaf, subleaf }) => [leaf, subleaf])).toEqual(set.map(({ leaf, subleaf }) => [leaf, subleaf]))
+    expect(vcpu.index).toBe(0)
   })
 
   it('refuses machines that cannot be', () => {
