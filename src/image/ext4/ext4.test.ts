@@ -107,6 +107,7 @@ function describeTree(root: Inode): Map<string, string> {
 function contentOf(inode: Inode): Buffer {
   const bytes = Buffer.alloc(inode.size)
   if (!inode.content) return bytes
+  if ('bytes' in inode.content) return Buffer.from(inode.content.bytes)
   const { offset, map } = inode.content
   if (!map) return sourceBytes.subarray(offset, offset + inode.size)
   for (let i = 0; i < map.length; i += 3) {

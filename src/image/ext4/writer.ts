@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto'
 import { closeSync, openSync, rmSync } from 'node:fs'
 import { setImmediate } from 'node:timers/promises'
 import { ImageError, rethrowWrite } from '../errors.ts'
-import { bytesOf, type Inode, newInode, textOf } from '../tree/inode.ts'
+import { bytesOf, type FileContent, type Inode, newInode, type StoredContent, textOf } from '../tree/inode.ts'
 import { crc32c } from './crc32c.ts'
 import { DirectoryEncoder, type DirectoryEntry, directoryBlocksBound } from './directory.ts'
 import { ExtentList, extentTreeBlocks } from './extents.ts'
@@ -38,8 +38,11 @@ const PIECE = 128 * 1024
 const ZEROS = Buffer.alloc(PIECE)
 /** Longest target that is kept in the inode. */
 const FAST_SYMLINK = 59
+/** Files up to this size are copied without a rest. */
+const SMALL = 1 << 20
 /** Between two rests for the event loop. */
 const SLICE_MS = 12
+const REST_BYTES = 16 << 20
 
 export interface Ext4Options {
   /** What the UUID and the hash seed are derived from; the chain id of an image, for example. */
@@ -200,7 +203,7 @@ class Ext4Writer {
       throw new ImageError('UNSUPPORTED', `a file of ${inode.size} bytes is larger than ext4 can hold`)
     }
     this.#contentBytes += inode.size
-    const map = inode.content?.map
+    const map = inode.content && 'map' in inode.content ? inode.content.map : undefined
     if (map) {
       for (let i = 1; i < map.length; i += 3) blocks += blocksFor(map[i]!) + 1
       return blocks + extentTreeBlocks(blocks)
@@ -213,9 +216,16 @@ class Ext4Writer {
   async write(): Promise<void> {
     const { journalBlock, journalBytes } = this.#writeSpecial()
     let restAt = Date.now() + SLICE_MS
+    let count = 0
     for (const numbered of this.#numbered) {
-      await this.#writeOne(numbered)
-      if (Date.now() >= restAt) {
+      const { inode } = numbered
+      this.#extents.clear()
+      if (inode.kind === 'file' && inode.content && inode.size > 0) {
+        const copying = this.#copyContent(inode.content, inode.size)
+        if (copying) await copying
+      }
+      this.#writeInode(numbered)
+      if (++count % 64 === 0 && Date.now() >= restAt) {
         await this.#rest()
         restAt = Date.now() + SLICE_MS
       }
@@ -290,7 +300,8 @@ class Ext4Writer {
     return [this.#tableBlock, at]
   }
 
-  async #writeOne({ inode, ino, parent, links }: Numbered): Promise<void> {
+  /** Everything of an inode but the content of a file, whose extents are already there. */
+  #writeInode({ inode, ino, parent, links }: Numbered): void {
     const seed = inodeSeed(this.#seed, ino)
     const iBlock = new Uint8Array(60)
     const fields = { links, size: 0, blocks: 0, flags: 0, iBlock, attributeBlock: 0, inlineAttributes: undefined }
@@ -305,7 +316,6 @@ class Ext4Writer {
         out.blocks++
       }
     }
-    this.#extents.clear()
     switch (inode.kind) {
       case 'directory': {
         if (links > MAX_LINKS) out.links = 1
@@ -317,8 +327,8 @@ class Ext4Writer {
         break
       }
       case 'file':
+        if (inode.size > 0 && !inode.content) throw new Error('a file of the tree has a size and no content')
         out.size = inode.size
-        if (inode.size > 0) await this.#copyContent(inode)
         break
       case 'symlink': {
         const target = bytesOf(inode.target)
@@ -372,21 +382,35 @@ class Ext4Writer {
     }
   }
 
-  async #copyContent(inode: Inode): Promise<void> {
-    const { content, size } = inode
-    if (!content) throw new Error('a file of the tree has a size and no content')
+  /** Small files are done at once; a promise comes back for large ones, which rest in between. */
+  #copyContent(content: FileContent, size: number): Promise<void> | undefined {
+    if ('bytes' in content) {
+      this.#writeBytes(content.bytes)
+      return undefined
+    }
+    if (size > SMALL || content.map) return this.#copyLarge(content, size)
     const fd = content.source.acquire()
     try {
-      if (!content.map) return await this.#copyRange(fd, inode, 0, size, content.offset)
-      await this.#copySparse(fd, inode, content.map)
+      for (let done = 0; done < size; ) done += this.#copyPiece(fd, content, done, size - done, content.offset + done)
+    } finally {
+      content.source.release(fd)
+    }
+    return undefined
+  }
+
+  async #copyLarge(content: StoredContent, size: number): Promise<void> {
+    const fd = content.source.acquire()
+    try {
+      if (!content.map) await this.#copyRange(fd, content, 0, size, content.offset)
+      else await this.#copySparse(fd, content, content.map)
     } finally {
       content.source.release(fd)
     }
   }
 
   /** Segments that share a block are put together in it. */
-  async #copySparse(fd: number, inode: Inode, map: Float64Array): Promise<void> {
-    const { source, offset } = inode.content!
+  async #copySparse(fd: number, content: StoredContent, map: Float64Array): Promise<void> {
+    const { source, offset } = content
     const edge = Buffer.alloc(BLOCK)
     let edgeBlock = -1
     const flushEdge = (): void => {
@@ -405,7 +429,7 @@ class Ext4Writer {
         const whole = Math.floor((end - at) / BLOCK) * BLOCK
         if (at % BLOCK === 0 && whole > 0) {
           flushEdge()
-          await this.#copyRange(fd, inode, at, whole, from)
+          await this.#copyRange(fd, content, at, whole, from)
           at += whole
           from += whole
           continue
@@ -424,32 +448,36 @@ class Ext4Writer {
     flushEdge()
   }
 
-  /** Copies `length` bytes to the file's blocks from `at` on (a block's start); pieces that are all zeros stay holes. */
-  async #copyRange(fd: number, inode: Inode, at: number, length: number, from: number): Promise<void> {
-    const { source } = inode.content!
-    let restAt = this.#doneBytes + 16 * 2 ** 20
+  async #copyRange(fd: number, content: StoredContent, at: number, length: number, from: number): Promise<void> {
+    let restAt = this.#doneBytes + REST_BYTES
     for (let done = 0; done < length; ) {
-      const want = Math.min(PIECE, length - done)
-      // Read to where the blocks would go; the blocks are taken only when there is something in them.
-      const wantBlocks = blocksFor(want)
-      const room = this.#geometry.room(wantBlocks)
-      const bytes = Math.min(want, room * BLOCK)
-      const blocks = blocksFor(bytes)
-      const buffer = this.#data.reserve(this.#geometry.cursor * BLOCK, blocks * BLOCK)
-      readContent(fd, bytes === buffer.length ? buffer : buffer.subarray(0, bytes), from + done, source)
-      if (bytes < buffer.length) buffer.fill(0, bytes)
-      if (isZero(buffer)) this.#data.unreserve(buffer.length)
-      else {
-        const run = this.#geometry.take(blocks)
-        this.#extents.add(Math.floor((at + done) / BLOCK), run.start, run.count)
-      }
-      done += bytes
-      this.#doneBytes += bytes
+      done += this.#copyPiece(fd, content, at + done, length - done, from + done)
       if (this.#doneBytes >= restAt) {
         await this.#rest()
-        restAt = this.#doneBytes + 16 * 2 ** 20
+        restAt = this.#doneBytes + REST_BYTES
       }
     }
+  }
+
+  /**
+   * Copies up to 128 KiB to the file's blocks from byte `at` on (a block's start); if they are all zeros they stay a hole.
+   * Returns how many bytes that were.
+   */
+  #copyPiece(fd: number, { source }: StoredContent, at: number, length: number, from: number): number {
+    const want = Math.min(PIECE, length)
+    // Read to where the blocks would go; the blocks are taken only when there is something in them.
+    const bytes = Math.min(want, this.#geometry.room(blocksFor(want)) * BLOCK)
+    const blocks = blocksFor(bytes)
+    const buffer = this.#data.reserve(this.#geometry.cursor * BLOCK, blocks * BLOCK)
+    readContent(fd, bytes === buffer.length ? buffer : buffer.subarray(0, bytes), from, source)
+    if (bytes < buffer.length) buffer.fill(0, bytes)
+    if (isZero(buffer)) this.#data.unreserve(buffer.length)
+    else {
+      const run = this.#geometry.take(blocks)
+      this.#extents.add(Math.floor(at / BLOCK), run.start, run.count)
+    }
+    this.#doneBytes += bytes
+    return bytes
   }
 }
 

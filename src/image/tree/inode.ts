@@ -16,7 +16,12 @@ export interface ContentSource {
   readonly name: string
 }
 
-export interface FileContent {
+/** A few bytes that are in memory. */
+export interface InlineContent {
+  readonly bytes: Uint8Array
+}
+
+export interface StoredContent {
   readonly source: ContentSource
   /** Where the data starts in the source. */
   readonly offset: number
@@ -26,6 +31,8 @@ export interface FileContent {
    */
   readonly map?: Float64Array
 }
+
+export type FileContent = StoredContent | InlineContent
 
 /** One inode; several directory entries may share it (hard links). */
 export interface Inode {
