@@ -37,6 +37,9 @@ function setLock(fd: number, type: number, start: number, length: number): boole
 /** Takes a shared lock; false when another open file holds an exclusive one. */
 export const lockShared = (fd: number, start: number, length = 1): boolean => setLock(fd, F_RDLCK, start, length)
 
+/** Takes the only lock; false when another open file holds any. The file must be open for writing. */
+export const lockExclusive = (fd: number, start: number, length = 1): boolean => setLock(fd, F_WRLCK, start, length)
+
 export const unlock = (fd: number, start: number, length = 1): boolean => setLock(fd, F_UNLCK, start, length)
 
 /** True when another open file holds any lock in the range. */
