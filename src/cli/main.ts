@@ -13,7 +13,16 @@ interface Entry {
 }
 
 /** In the order in which the help shows them. */
-const COMMANDS: Readonly<Record<string, Entry>> = {}
+const COMMANDS: Readonly<Record<string, Entry>> = {
+  boot: {
+    summary: 'Boot a kernel with its console on this terminal',
+    load: async () => (await import('./boot.ts')).bootCommand,
+  },
+  kernel: {
+    summary: 'Show, fetch or build the kernel that machines boot',
+    load: async () => (await import('./kernel.ts')).kernelCommand,
+  },
+}
 
 function version(): string {
   const path = new URL(import.meta.url.endsWith('.ts') ? '../../package.json' : '../package.json', import.meta.url)
