@@ -22,6 +22,10 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: 'Show, fetch or build the kernel that machines boot',
     load: async () => (await import('./kernel.ts')).kernelCommand,
   },
+  doctor: {
+    summary: 'Look at what this host can run machines with, and what is missing',
+    load: async () => (await import('./doctor.ts')).doctorCommand,
+  },
 }
 
 function version(): string {

@@ -30,7 +30,10 @@ const NO_IO: IoHandler = {
   stopRequested: false,
 }
 
-/** How many rounds of a two-instruction loop a guest does in a second at privilege level 0. */
+/**
+ * How many rounds of a two-instruction loop a guest does in a second at privilege level 0. What entering and leaving costs
+ * is measured with a single round, and taken off: where KVM itself is emulated, that is the larger part.
+ */
 export function measureRing0(device?: string): number {
   const memory = GuestMemory.create(2)
   // dec ecx; jnz -3; hlt
@@ -39,22 +42,31 @@ export function measureRing0(device?: string): number {
   try {
     const vcpu = new KvmVcpu(vm.vcpuTicket(0))
     vcpu.reset()
-    let best = 0
-    for (let attempt = 0; attempt < ATTEMPTS && best < SLOWEST_HARDWARE; attempt++) {
-      startFlat(vcpu, CODE_ADDRESS, { rcx: BigInt(ITERATIONS) })
-      const start = performance.now()
-      const exit = vcpu.run(NO_IO)
-      const seconds = (performance.now() - start) / 1000
-      if (exit.reason !== 'halted') {
-        const why = exit.reason === 'internal-error' ? exit.message : exit.reason
-        throw new KvmError('UNSUPPORTED', `the micro-guest did not finish: ${why}`)
-      }
-      best = Math.max(best, ITERATIONS / seconds)
+    let shortest = Number.POSITIVE_INFINITY
+    let longest = Number.POSITIVE_INFINITY
+    let rate = 0
+    // The best of a few: anything else that the host does only makes it slower.
+    for (let attempt = 0; attempt < ATTEMPTS && rate < SLOWEST_HARDWARE; attempt++) {
+      shortest = Math.min(shortest, timeLoop(vcpu, 1))
+      longest = Math.min(longest, timeLoop(vcpu, ITERATIONS))
+      // On hardware the difference drowns in the clock's noise: no less than a nanosecond a round.
+      rate = ITERATIONS / Math.max(longest - shortest, ITERATIONS * 1e-9)
     }
-    return best
+    return rate
   } finally {
     vm.close()
   }
+}
+
+/** Seconds from entering the guest to its HLT. */
+function timeLoop(vcpu: KvmVcpu, rounds: number): number {
+  startFlat(vcpu, CODE_ADDRESS, { rcx: BigInt(rounds) })
+  const start = performance.now()
+  const exit = vcpu.run(NO_IO)
+  const seconds = (performance.now() - start) / 1000
+  if (exit.reason === 'halted') return seconds
+  const why = exit.reason === 'internal-error' ? exit.message : exit.reason
+  throw new KvmError('UNSUPPORTED', `the micro-guest did not finish: ${why}`)
 }
 
 /** 0 when what was opened is not KVM at all. */
@@ -67,7 +79,7 @@ function apiVersion(system: KvmSystem): number {
 }
 
 const perSecond = (rate: number): string =>
-  rate >= 1e9 ? `${(rate / 1e9).toFixed(1)} G/s` : `${(rate / 1e6).toFixed(rate < 1e7 ? 1 : 0)} M/s`
+  rate >= 1e8 ? 'more than 100 M/s' : `${(rate / 1e6).toFixed(rate < 1e7 ? 1 : 0)} M/s`
 
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
 
@@ -127,7 +139,7 @@ export function probeKvm(device: string = KVM_DEVICE): AcceleratorReport {
   if (rate < SLOWEST_HARDWARE) {
     const detail = `${loops}: it is emulated, one instruction at a time`
     findings.push({ what: 'micro-guest', ok: false, detail, remedy: SOFTWARE_REMEDY })
-    return report(false, true, 'it emulates kernel code instead of running it: micro-guests only')
+    return report(false, true, 'it emulates kernel code instead of running it')
   }
   findings.push({ what: 'micro-guest', ok: true, detail: loops })
   return report(true, true, 'runs guests on the processor itself')
