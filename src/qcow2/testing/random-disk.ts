@@ -31,7 +31,10 @@ export function randomStep(random: Random, size: number, clusterSize: number): S
   const aligned = random.chance(0.3)
   const unit = aligned ? clusterSize : 512
   const offset = Math.floor(random.below(size) / unit) * unit
-  const most = Math.min(size - offset, random.pick([4096, clusterSize, clusterSize * 3, clusterSize * 20]))
+  const most = Math.min(
+    size - offset,
+    random.pick([4096, clusterSize, clusterSize * 3, clusterSize * 20, clusterSize * 100]),
+  )
   const length = Math.max(512, Math.floor((1 + random.below(most)) / unit) * unit || 512)
   return { kind, offset, length: Math.min(length, size - offset) }
 }
