@@ -4,7 +4,7 @@
  *
  *   native FILE     FILE holds cases (struct state); each is replaced by its result
  *
- * A case is entered by returning from a signal handler with its state in the saved context, and left by the int3 that follows its
+ * All code is in place from the beginning. A case is entered by returning from a signal handler with its state in the saved context, and left by the int3 that follows its
  * code or by a fault, whose handler records the result and returns into the next case: one signal a case. The trap number, error
  * code and CR2 are those that the processor gave the kernel.
  */
@@ -24,7 +24,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#define CODE 0x10000000ull /* two pages of int3, then a hole */
+#define CODE 0x10000000ull /* int3 everywhere but where the cases' code is, then a hole */
+#define CODE_PAGES 257
 #define DATA 0x20000000ull /* two pages, holes around them */
 #define READ_ONLY 0x20010000ull
 #define PAGE 4096ull
@@ -36,8 +37,8 @@ struct state {
   uint32_t trap, error; /* a case: length of its code, unused */
   uint64_t cr2;
   uint64_t outside; /* not 0: data outside the window changed (its hash) */
-  uint8_t code[64];
-  uint64_t reserved[3];
+  uint8_t code[48];
+  uint64_t reserved[5];
   uint8_t fx[512];
   uint8_t window[512];
 };
@@ -76,7 +77,6 @@ static void record(const ucontext_t *context, int number) {
     result->outside = hash(data, 2 * PAGE) | 1;
     memcpy(data, pattern, 2 * PAGE);
   }
-  memset((void *)(running.rip), 0xcc, running.trap);
 }
 
 static void enter(ucontext_t *context) {
@@ -85,7 +85,6 @@ static void enter(ucontext_t *context) {
   for (int i = 0; i < 16; i++) registers[order[i]] = running.general[i];
   registers[REG_RIP] = running.rip;
   registers[REG_EFL] = running.rflags;
-  memcpy((void *)running.rip, running.code, running.trap);
   memcpy((void *)WINDOW, running.window, 512);
   uint8_t *fpu = (uint8_t *)context->uc_mcontext.fpregs;
   /* Bytes 464-511 tell the kernel where the extended part is; xstate_bv says which parts are to be loaded. */
@@ -129,8 +128,9 @@ int main(int argc, char **argv) {
   cases = mmap(NULL, count * sizeof(struct state), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (cases == MAP_FAILED) return 2;
 
-  map(CODE, 2, PROT_READ | PROT_WRITE | PROT_EXEC);
-  memset((void *)CODE, 0xcc, 2 * PAGE);
+  map(CODE, CODE_PAGES, PROT_READ | PROT_WRITE | PROT_EXEC);
+  memset((void *)CODE, 0xcc, CODE_PAGES * PAGE);
+  for (size_t i = 0; i < count; i++) memcpy((void *)cases[i].rip, cases[i].code, cases[i].trap);
   map(DATA, 2, PROT_READ | PROT_WRITE);
   map(READ_ONLY, 1, PROT_READ);
   for (size_t i = 0; i < sizeof pattern; i++) pattern[i] = (uint8_t)(i * 7 + (i >> 8));

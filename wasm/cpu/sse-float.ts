@@ -13,6 +13,7 @@ import {
   endInstruction,
   ok,
   OP_ADD,
+  OP_ADDSUB,
   OP_SUB,
   operandsF32,
   operandsF64,
@@ -218,24 +219,11 @@ function horizontal(op: usize, ea: u64, prefix: i32, operation: u32): void {
   if (ok) setXmm(d, result)
 }
 
-/** ADDSUBPS, ADDSUBPD: even lanes are subtracted, odd ones added; a NaN's sign must not be touched, so not by negation. */
 function addSub(op: usize, ea: u64, prefix: i32): void {
   const d = dst(op)
-  const a = xmm(d),
-    b = source(op, ea)
-  // Both are computed on the lanes that count, with zeros in the others, so that no foreign flag is raised.
-  if (prefix == PREFIX_66) {
-    const low = packedF64(OP_SUB, i64x2.replace_lane(a, 1, 0), i64x2.replace_lane(b, 1, 0), 2)
-    const okLow = ok
-    const high = packedF64(OP_ADD, i64x2.replace_lane(a, 0, 0), i64x2.replace_lane(b, 0, 0), 2)
-    if (okLow && ok) setXmm(d, i64x2.replace_lane(low, 1, i64x2.extract_lane(high, 1)))
-    return
-  }
-  const even = i32x4(-1, 0, -1, 0)
-  const low = packedF32(OP_SUB, v128.and(a, even), v128.and(b, even), 4)
-  const okLow = ok
-  const high = packedF32(OP_ADD, v128.andnot(a, even), v128.andnot(b, even), 4)
-  if (okLow && ok) setXmm(d, v128.bitselect(low, high, even))
+  const b = source(op, ea)
+  const result = prefix == PREFIX_66 ? packedF64(OP_ADDSUB, xmm(d), b, 2) : packedF32(OP_ADDSUB, xmm(d), b, 4)
+  if (ok) setXmm(d, result)
 }
 
 function convert(op: usize, ea: u64, opcode: u32, prefix: i32): void {
@@ -279,20 +267,17 @@ function convert(op: usize, ea: u64, opcode: u32, prefix: i32): void {
 /** CVTPI2PS, CVTPI2PD, CVTPS2PI, CVTPD2PI and the truncating ones: between MMX and XMM. */
 function convertMmx(op: usize, ea: u64, opcode: u32, prefix: i32): void {
   const d = dst(op)
-  // A conversion of doubles from memory does not touch the MMX registers.
-  const touches = opcode != 0x2a || isRegister(op) || prefix == PREFIX_NONE
+  // A conversion from memory does not touch the MMX registers; one that does makes them current even when it raises #XM.
+  const touches = opcode != 0x2a || isRegister(op)
   if (touches && mmxTrap()) return
   if (opcode == 0x2a) {
     const value = sourceMm(op, ea)
     if (faulted()) return
-    if (prefix == PREFIX_66) {
-      if (touches) enterMmx()
-      return setXmm(d, dqToPd(low64(value)))
-    }
+    if (touches) enterMmx()
+    if (prefix == PREFIX_66) return setXmm(d, dqToPd(low64(value)))
     const result = dqToPs(low64(value), 2)
-    if (!endInstruction()) return
-    enterMmx()
-    return setXmm64(d, i64x2.extract_lane(result, 0))
+    if (endInstruction()) setXmm64(d, i64x2.extract_lane(result, 0))
+    return
   }
   const truncate = opcode == 0x2c
   let result: v128
@@ -305,9 +290,8 @@ function convertMmx(op: usize, ea: u64, opcode: u32, prefix: i32): void {
     if (faulted()) return
     result = psToDq(low64(bits), truncate, 2)
   }
-  if (!endInstruction()) return
   enterMmx()
-  setMm(d, i64x2.extract_lane(result, 0))
+  if (endInstruction()) setMm(d, i64x2.extract_lane(result, 0))
 }
 
 /** RSQRTPS, RCPPS and the scalar ones: no exceptions. */

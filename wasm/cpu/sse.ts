@@ -239,7 +239,9 @@ function execOther(op: usize, ea: u64, opcode: u32, prefix: i32): void {
       return shiftImmediate(op, opcode, prefix, imm)
     case 0x77: // EMMS
       if (prefix != PREFIX_NONE) return raiseUd()
-      if (!mmxTrap()) store<u32>(cpu, 0, S_FTAG)
+      if (mmxTrap()) return
+      enterMmx()
+      store<u32>(cpu, 0, S_FTAG)
       return
     case 0xc3: // MOVNTI
       if (prefix != PREFIX_NONE || register) return raiseUd()

@@ -60,6 +60,8 @@ export const OP_SUB: u32 = 0x5c
 export const OP_MIN: u32 = 0x5d
 export const OP_DIV: u32 = 0x5e
 export const OP_MAX: u32 = 0x5f
+/** Even lanes are subtracted, odd ones added. */
+export const OP_ADDSUB: u32 = 0xd0
 
 @inline
 export function mxcsr(): u32 {
@@ -208,6 +210,8 @@ function engineF64(op: u32, a: v128, b: v128): v128 {
       return f64x2.sub(a, b)
     case OP_DIV:
       return f64x2.div(a, b)
+    case OP_ADDSUB:
+      return v128.bitselect(f64x2.sub(a, b), f64x2.add(a, b), i64x2(-1, 0))
     case OP_MIN:
       return f64x2.pmin(b, a)
     default:
@@ -227,11 +231,18 @@ function engineF32(op: u32, a: v128, b: v128): v128 {
       return f32x4.sub(a, b)
     case OP_DIV:
       return f32x4.div(a, b)
+    case OP_ADDSUB:
+      return v128.bitselect(f32x4.sub(a, b), f32x4.add(a, b), i32x4(-1, 0, -1, 0))
     case OP_MIN:
       return f32x4.pmin(b, a)
     default:
       return f32x4.pmax(b, a)
   }
+}
+
+@inline
+function laneOperation(op: u32, lane: u32): u32 {
+  return op != OP_ADDSUB ? op : lane & 1 ? OP_ADD : OP_SUB
 }
 
 /** A zero result may hide an underflow, except of these. */
@@ -261,10 +272,10 @@ export function packedF64(op: u32, a: v128, b: v128, lanes: u32): v128 {
     if (i64x2.all_true(plain)) return result
   }
   beginInstruction()
-  let result = i64x2.replace_lane(a, 0, slowF64(op, i64x2.extract_lane(a, 0), i64x2.extract_lane(b, 0)))
+  let result = i64x2.replace_lane(a, 0, slowF64(laneOperation(op, 0), i64x2.extract_lane(a, 0), i64x2.extract_lane(b, 0)))
   if (lanes > 1) {
     nextLane()
-    result = i64x2.replace_lane(result, 1, slowF64(op, i64x2.extract_lane(a, 1), i64x2.extract_lane(b, 1)))
+    result = i64x2.replace_lane(result, 1, slowF64(laneOperation(op, 1), i64x2.extract_lane(a, 1), i64x2.extract_lane(b, 1)))
   }
   ok = endInstruction()
   return result
@@ -290,7 +301,7 @@ export function packedF32(op: u32, a: v128, b: v128, lanes: u32): v128 {
   v128.store(at + 16, b)
   for (let i: u32 = 0; i < lanes; i++) {
     if (i) nextLane()
-    store<u32>(at + (i << 2), slowF32(op, load<u32>(at + (i << 2)), load<u32>(at + (i << 2), 16)))
+    store<u32>(at + (i << 2), slowF32(laneOperation(op, i), load<u32>(at + (i << 2)), load<u32>(at + (i << 2), 16)))
   }
   ok = endInstruction()
   return v128.load(at)

@@ -60,6 +60,7 @@ import {
   postOperation,
   precision,
   push,
+  reported,
   setC1,
   setConditions,
   setFsw,
@@ -146,10 +147,11 @@ function compareConditions(quiet: bool): bool {
   return !post(flags)
 }
 
+/** Unordered, whether masked or not; the answer is whether a pop may follow. */
 export function compareUnderflow(): bool {
-  if (!stackFault(false)) return false
+  const masked = stackFault(false)
   setConditions(C0 | C2 | C3)
-  return true
+  return masked
 }
 
 /** FCOM, FUCOM and their popping forms. */
@@ -177,14 +179,13 @@ export function compareMemory(pops: u32): void {
 export function compareFlags(other: u32, quiet: bool, popAfter: bool): void {
   let literal: i64
   if (isEmpty(0) || isEmpty(other)) {
-    if (!stackFault(false)) return
+    if (!stackFault(false)) popAfter = false
     literal = 0x45
   } else {
     beginX87()
     loadA(0)
     loadB(other)
     const relation = compare(quiet)
-    setC1(false)
     const forbidden = post(flags)
     literal = relation == GREATER ? 0 : relation == LESS ? 1 : relation == EQUAL ? 0x40 : 0x45
     if (forbidden) popAfter = false
@@ -245,8 +246,8 @@ export function frndint(): void {
     up = integerUp
   }
   packExt(64)
-  setC1(up)
-  if (!post(flags)) setSt(0, extMan, extTop)
+  setC1(up && reported() == flags)
+  if (!post(reported())) setSt(0, extMan, extTop)
 }
 
 export function fxtract(): void {
@@ -340,18 +341,19 @@ export function fprem(nearest: bool): void {
   beginX87()
   loadA(0)
   loadB(1)
-  let conditions: u32 = 0
+  // A NaN or an invalid operation leaves C0 and C3 alone.
+  let conditions = fsw() & (C0 | C3)
   if (!nanResult()) {
     remainder(nearest)
     if (partial) conditions = C2
-    else {
+    else if (!(flags & IE)) {
       const q = <u32>quotient
       conditions = (q & 4 ? C0 : 0) | (q & 2 ? C3 : 0) | (q & 1 ? C1 : 0)
     }
   }
   packExt(64)
   setConditions(conditions)
-  if (!post(flags)) setSt(0, extMan, extTop)
+  if (!post(reported())) setSt(0, extMan, extTop)
 }
 
 export function fxch(other: u32): void {

@@ -114,10 +114,16 @@ export function post(exceptions: u32): bool {
   return (unmasked & (IE | DE | ZE)) != 0
 }
 
+/** What an operation reports: an unmasked exception found before computing keeps later ones from being found. */
+export function reported(): u32 {
+  return flags & ~fcw() & (IE | DE | ZE) ? flags & (IE | DE | ZE) : flags
+}
+
 /** Records what the soft-float operation since `beginX87` raised, and C1. */
 export function postOperation(): bool {
-  setC1(roundedUp)
-  return post(flags)
+  const exceptions = reported()
+  setC1(roundedUp && exceptions == flags)
+  return post(exceptions)
 }
 
 /** A stack fault. True when it is masked, so that the default result is to be delivered. */

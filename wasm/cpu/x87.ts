@@ -16,6 +16,7 @@ import {
   packExt,
   packF32,
   packF64,
+  PE,
   QNAN,
   raiseFlags,
   setResult,
@@ -230,17 +231,18 @@ function fstpExt(ea: u64): void {
 function topAsResult(): void {
   beginX87()
   loadA(0)
-  if (!nanResultA()) {
-    if (aClass == DENORMAL) raiseFlags(DE)
-    setResult(aClass == DENORMAL ? NORMAL : aClass, aSign, aExp, aMan, 0)
-  }
+  if (!nanResultA()) setResult(aClass == DENORMAL ? NORMAL : aClass, aSign, aExp, aMan, 0)
 }
 
-/** Exceptions of a store; overflow and underflow, unmasked, leave memory alone too. True when it is to be written. */
+/**
+ * Exceptions of a store; overflow and underflow, unmasked, leave memory alone and say nothing of precision. True when
+ * it is to be written.
+ */
 function storeAllowed(): bool {
-  setC1(roundedUp)
-  post(flags)
-  return (flags & ~fcw() & (IE | OE | UE)) == 0
+  const forbidden = (flags & ~fcw() & (IE | OE | UE)) != 0
+  setC1(roundedUp && !forbidden)
+  post(forbidden ? flags & ~PE : flags)
+  return !forbidden
 }
 
 function storeSingle(ea: u64, popAfter: bool): void {
@@ -355,7 +357,7 @@ function registerForm(group: u32, modrm: u32): void {
       if (reg >= 4) one(modrm)
       else if (reg == 0) fldSt(i)
       else if (reg == 1) fxch(i)
-      else if (reg == 3) fstSt(i, true)
+      else if (reg == 3) fstpNoException(i)
       break
     case 2:
       if (reg == 5) compareStack(1, true, 2)
@@ -370,8 +372,10 @@ function registerForm(group: u32, modrm: u32): void {
       else arithStack(reg, i, i, false)
       break
     case 5:
-      if (reg == 0) setEmpty(i)
-      else if (reg == 1) fxch(i)
+      if (reg == 0) {
+        setC1(false)
+        setEmpty(i)
+      } else if (reg == 1) fxch(i)
       else if (reg == 2 || reg == 3) fstSt(i, reg == 3)
       else compareStack(i, true, reg - 4)
       break
@@ -382,6 +386,7 @@ function registerForm(group: u32, modrm: u32): void {
       break
     default:
       if (reg == 0) {
+        setC1(false)
         setEmpty(i)
         pop()
       } else if (reg == 1) fxch(i)
@@ -413,12 +418,9 @@ function controlRegister(i: u32): void {
 }
 
 function fldSt(i: u32): void {
-  if (!isEmpty(7)) {
-    canPush()
-    return
-  }
   let man = stMan(i),
     top = stTop(i)
+  if (!isEmpty(i) && !canPush()) return
   if (isEmpty(i)) {
     if (!stackFault(false)) return
     man = INDEFINITE_MAN
@@ -435,6 +437,13 @@ function fstSt(i: u32, popAfter: bool): void {
   setC1(false)
   setSt(i, stMan(0), stTop(0))
   if (popAfter) pop()
+}
+
+/** D9 D8+i: like FSTP, but an empty ST0 is only popped. */
+function fstpNoException(i: u32): void {
+  setC1(false)
+  if (!isEmpty(0)) setSt(i, stMan(0), stTop(0))
+  pop()
 }
 
 /** CF, ZF, CF or ZF, PF: as the lazy flags have them (state.ts). */
