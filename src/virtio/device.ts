@@ -69,6 +69,8 @@ export interface DeviceLink {
   ring(queue: number): void
   /** Changes the configuration space and tells the driver. */
   changeConfig(offset: number, bytes: Uint8Array): void
+  /** For incremental snapshots: pages that read otherwise now. `offset` is in the shared memory. */
+  noteDropped(offset: number, length: number): void
   /** A byte of the configuration space as it is now. */
   readConfig(offset: number): number
   /** Tells the machine's owner of a failure that the guest sees only as an I/O error. */

@@ -29,6 +29,7 @@ export class VirtioTransport implements DeviceLink {
   readonly #words: Int32Array
   readonly #line: InterruptLine
   readonly #onError: (error: unknown) => void
+  readonly #dirty: DirtyLog
   #active = false
 
   /** `onError` hears of failures that are not the guest's: bugs, and host errors that no request could carry. */
@@ -57,6 +58,7 @@ export class VirtioTransport implements DeviceLink {
     this.#line = line
     this.#onError = onError
     const dirty = new DirtyLog(memory)
+    this.#dirty = dirty
     this.queues = device.queueSizes.map((size, index) => new Virtqueue(memory, dirty, index, size))
     this.#fillPage()
     poll.add(slot.controlFd, POLLIN, () => this.serveControl())
@@ -233,6 +235,10 @@ export class VirtioTransport implements DeviceLink {
 
   readConfig(offset: number): number {
     return this.page.config[offset]!
+  }
+
+  noteDropped(offset: number, length: number): void {
+    if (this.#dirty.enabled) this.#dirty.mark(offset, length)
   }
 
   report(error: unknown): void {

@@ -211,10 +211,15 @@ export class Virtqueue {
     this.#nextUsed = (this.#nextUsed + 1) & 0xffff
   }
 
-  /** As `push`, and notes the pages of `writable` that the device has written, for incremental snapshots. */
+  /** As `push`, for a buffer that the device has written to. */
   pushWritten(head: number, writable: IoVector, written: number): void {
-    if (this.#dirty.enabled) this.#dirty.markVector(writable, written)
+    this.noteWritten(writable, written)
     this.push(head, written)
+  }
+
+  /** Notes the pages of the first `written` bytes of `writable`, for incremental snapshots. */
+  noteWritten(writable: IoVector, written: number): void {
+    if (this.#dirty.enabled) this.#dirty.markVector(writable, written)
   }
 
   /** Makes all that was pushed visible; true when the driver wants an interrupt for it (2.7.7.2, 2.7.10). */
@@ -239,10 +244,23 @@ export class Virtqueue {
   /** Asks for a doorbell at the next available buffer. True when one is there already: look again. */
   rearm(): boolean {
     if (!this.#ready) return false
+    this.#armAt(this.#nextAvail)
+    return this.hasAvailable
+  }
+
+  /** As `rearm`, when the buffers that are there do not suffice: for one more than those. True when there is one already. */
+  rearmForMore(): boolean {
+    if (!this.#ready) return false
+    const seen = this.#availSeen
+    this.#armAt(seen)
+    this.#look()
+    return this.#availSeen !== seen
+  }
+
+  #armAt(index: number): void {
     if (this.#eventIdx) {
-      Atomics.store(this.#u16, this.#availEvent, this.#nextAvail)
+      Atomics.store(this.#u16, this.#availEvent, index)
       if (this.#dirty.enabled) this.#dirty.mark(this.#availEvent * 2, 2)
     } else Atomics.store(this.#u16, this.#usedFlags, 0)
-    return this.hasAvailable
   }
 }

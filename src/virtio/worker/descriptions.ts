@@ -2,9 +2,19 @@
  * Devices as plain values, so that a machine can describe what a worker is to make. What a device stands on (a disk
  * image, a network) is opened in the worker by `Backends`, which whoever knows the engines composes.
  */
+import type { BalloonOptions } from '../balloon/config.ts'
+import { BalloonDevice } from '../balloon/device.ts'
 import type { BlockBackend } from '../blk/backend.ts'
+import type { BlkOptions } from '../blk/config.ts'
 import { BlkDevice } from '../blk/device.ts'
-import type { VirtioDevice } from '../device.ts'
+import type { ConsoleOptions } from '../console/config.ts'
+import { ConsoleDevice } from '../console/device.ts'
+import type { SavedValue, VirtioDevice } from '../device.ts'
+import { VirtioError } from '../errors.ts'
+import type { NetOptions } from '../net/config.ts'
+import { NetDevice } from '../net/device.ts'
+import type { FrameLink } from '../net/link.ts'
+import { LoopbackLink } from '../net/loopback.ts'
 import { RngDevice } from '../rng/device.ts'
 import type { VsockOptions } from '../vsock/config.ts'
 import { VsockDevice } from '../vsock/device.ts'
@@ -17,25 +27,23 @@ export interface DiskDescription {
   readonly backingFolders?: readonly string[] | 'any'
 }
 
-export interface BlkDescription {
-  readonly kind: 'blk'
-  readonly disk: DiskDescription
-  readonly serial?: string
-  readonly queues?: number
+/** 'loopback' is made here; every other kind is for `Backends`. */
+export interface LinkDescription {
+  readonly kind: string
+  readonly options?: SavedValue
 }
 
-export interface RngDescription {
-  readonly kind: 'rng'
-}
-
-export interface VsockDescription extends VsockOptions {
-  readonly kind: 'vsock'
-}
-
-export type DeviceDescription = BlkDescription | RngDescription | VsockDescription
+export type DeviceDescription =
+  | ({ readonly kind: 'blk'; readonly disk: DiskDescription } & BlkOptions)
+  | { readonly kind: 'rng' }
+  | ({ readonly kind: 'vsock' } & VsockOptions)
+  | ({ readonly kind: 'console' } & ConsoleOptions)
+  | ({ readonly kind: 'net'; readonly link: LinkDescription } & NetOptions)
+  | ({ readonly kind: 'balloon' } & BalloonOptions)
 
 export interface Backends {
   disk(description: DiskDescription): BlockBackend
+  link?(description: LinkDescription): FrameLink
 }
 
 /** How many queues, and so how many doorbells, a described device has. */
@@ -47,6 +55,11 @@ export function queueCount(description: DeviceDescription): number {
       return 1
     case 'vsock':
       return 3
+    case 'console':
+    case 'net':
+      return 2
+    case 'balloon':
+      return 4
   }
 }
 
@@ -58,5 +71,20 @@ export function makeDevice(description: DeviceDescription, backends: Backends): 
       return new RngDevice()
     case 'vsock':
       return new VsockDevice(description)
+    case 'console':
+      return new ConsoleDevice(description)
+    case 'net':
+      return new NetDevice(makeLink(description.link, backends), description)
+    case 'balloon':
+      return new BalloonDevice(description)
   }
+}
+
+function makeLink(description: LinkDescription, backends: Backends): FrameLink {
+  if (description.kind === 'loopback') return new LoopbackLink()
+  const link = backends.link?.(description)
+  if (link === undefined) {
+    throw new VirtioError('BAD_DESCRIPTION', `there is no network of the kind '${description.kind}' here`)
+  }
+  return link
 }

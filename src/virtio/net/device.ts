@@ -1,0 +1,242 @@
+/** virtio-net: VIRTIO 1.2, section 5.1. One pair of queues between the guest and a `FrameLink`. */
+import { IoVector } from '../../host/io-vector.ts'
+import { type DeviceLink, type SavedValue, TYPE_NET, type VirtioDevice } from '../device.ts'
+import { GuestFault } from '../errors.ts'
+import type { Virtqueue } from '../queue/virtqueue.ts'
+import { booleanOf, recordOf } from '../saved.ts'
+import {
+  CONFIG_STATUS,
+  F_CSUM,
+  F_HOST_TSO4,
+  F_HOST_TSO6,
+  F_MRG_RXBUF,
+  MAX_FRAME,
+  NET_HEADER,
+  NET_QUEUE_SIZE,
+  type NetOptions,
+  netConfig,
+  netFeatures,
+  RX_QUEUE,
+  STATUS_LINK_UP,
+  TX_QUEUE,
+} from './config.ts'
+import { NetHeader } from './header.ts'
+import type { FrameLink } from './link.ts'
+import * as metric from './metrics.ts'
+import { restoreNet, saveNet } from './state.ts'
+
+const FAIR_SHARE = 128
+/** Buffers that one frame may be spread over. */
+const MAX_MERGED = 64
+const MIN_FRAME = 14
+
+export class NetDevice implements VirtioDevice {
+  readonly type = TYPE_NET
+  readonly features: readonly number[]
+  readonly queueSizes: readonly number[] = [NET_QUEUE_SIZE, NET_QUEUE_SIZE]
+  readonly config: Uint8Array
+  readonly counterNames = metric.NET_COUNTERS
+  readonly #frames: FrameLink
+  readonly #header = new NetHeader()
+  readonly #heads = new Uint16Array(MAX_MERGED)
+  readonly #sizes = new Float64Array(MAX_MERGED)
+  #link!: DeviceLink
+  #readable!: IoVector
+  #writable!: IoVector
+  #frame!: IoVector
+  #queues: readonly Virtqueue[] = []
+  #checksum = false
+  #segmentation4 = false
+  #segmentation6 = false
+  #merges = false
+  #up = true
+  /** The link had no room: the guest's frames wait. */
+  #txWaits = false
+
+  /** Takes the link over: closes it when it is closed itself. */
+  constructor(link: FrameLink, options: NetOptions) {
+    this.config = netConfig(options)
+    this.features = netFeatures(link.offloads)
+    this.#frames = link
+  }
+
+  attach(link: DeviceLink): void {
+    this.#link = link
+    this.#readable = new IoVector(link.memory.bytes)
+    this.#writable = new IoVector(link.memory.bytes)
+    this.#frame = new IoVector(link.memory.bytes)
+  }
+
+  activate(queues: readonly Virtqueue[], has: (feature: number) => boolean): void {
+    this.#queues = queues
+    this.#checksum = has(F_CSUM)
+    this.#segmentation4 = has(F_HOST_TSO4)
+    this.#segmentation6 = has(F_HOST_TSO6)
+    this.#merges = has(F_MRG_RXBUF)
+    this.#frames.start(this.#link.poll, () => this.#onReady())
+  }
+
+  reset(): void {
+    this.#queues = []
+    this.#txWaits = false
+    this.#frames.stop()
+  }
+
+  #onReady(): void {
+    if (this.#queues.length === 0) return
+    this.#link.ring(RX_QUEUE)
+    if (this.#txWaits) this.#link.ring(TX_QUEUE)
+  }
+
+  notified(index: number): boolean {
+    if (this.#queues.length === 0) return false
+    if (index === RX_QUEUE) return this.#receive()
+    const more = this.#send()
+    // A link often answers at once.
+    if (this.#frames.nextLength > 0) this.#link.ring(RX_QUEUE)
+    return more
+  }
+
+  /** Guest to link. */
+  #send(): boolean {
+    const queue = this.#queues[TX_QUEUE]!
+    let share = FAIR_SHARE
+    this.#txWaits = false
+    queue.quiet()
+    do {
+      for (; share > 0; share--) {
+        this.#readable.clear()
+        this.#writable.clear()
+        const head = queue.pop(this.#readable, this.#writable)
+        if (head < 0) break
+        if (!this.#sendFrame()) {
+          queue.unpop()
+          this.#link.publish(queue)
+          this.#txWaits = true
+          this.#link.counters[metric.WAITS]! += 1
+          return false
+        }
+        queue.push(head, 0)
+      }
+      this.#link.publish(queue)
+      if (share === 0) return true
+    } while (queue.rearm())
+    return false
+  }
+
+  /** False when the link has no room now. A frame that makes no sense is dropped, as a switch would. */
+  #sendFrame(): boolean {
+    const { counters } = this.#link
+    const length = this.#readable.byteLength - NET_HEADER
+    if (length < 0 || this.#writable.count !== 0) throw new GuestFault('request-shape', 'a frame without its header')
+    const header = this.#header
+    header.load(this.#readable)
+    const fits = length >= MIN_FRAME && length <= MAX_FRAME
+    if (!this.#up || !fits || !header.plausible(length, this.#checksum, this.#segmentation4, this.#segmentation6)) {
+      counters[metric.DROPPED_OUT]! += 1
+      return true
+    }
+    this.#frame.setToRangeOf(this.#readable, NET_HEADER, length)
+    if (!this.#frames.send(this.#frame, header)) return false
+    counters[metric.FRAMES_OUT]! += 1
+    counters[metric.BYTES_OUT]! += length
+    return true
+  }
+
+  /** Link to guest. */
+  #receive(): boolean {
+    const queue = this.#queues[RX_QUEUE]!
+    let share = FAIR_SHARE
+    let short = false
+    queue.quiet()
+    do {
+      short = false
+      for (; share > 0 && !short; share--) {
+        const length = this.#frames.nextLength
+        if (length === 0) break
+        if (!this.#up || length > MAX_FRAME) this.#dropNext()
+        else short = !this.#receiveFrame(queue, length)
+      }
+      this.#link.publish(queue)
+      if (share === 0) return true
+    } while (short && queue.rearmForMore())
+    return false
+  }
+
+  #dropNext(): void {
+    this.#frames.skip()
+    this.#link.counters[metric.DROPPED_IN]! += 1
+  }
+
+  /**
+   * Takes buffers for `wanted` bytes into `#writable`; their number. Negative when they are too few, or when the driver
+   * does not merge and its buffer is too small.
+   */
+  #take(queue: Virtqueue, wanted: number): number {
+    let count = 0
+    this.#readable.clear()
+    this.#writable.clear()
+    while (this.#writable.byteLength < wanted) {
+      if (count === MAX_MERGED || (count === 1 && !this.#merges)) return -count
+      const before = this.#writable.byteLength
+      const head = queue.pop(this.#readable, this.#writable)
+      if (head < 0) return -count
+      if (this.#readable.count !== 0) throw new GuestFault('request-shape', 'a receive buffer is not writable')
+      this.#heads[count] = head
+      this.#sizes[count++] = this.#writable.byteLength - before
+    }
+    if (this.#sizes[0]! < NET_HEADER)
+      throw new GuestFault('request-shape', 'a receive buffer without room for a header')
+    return count
+  }
+
+  /** False when there are not enough buffers now. */
+  #receiveFrame(queue: Virtqueue, length: number): boolean {
+    const { counters } = this.#link
+    const count = this.#take(queue, length + NET_HEADER)
+    if (count <= 0) {
+      // A buffer that is too small for this frame will never do; for more buffers we wait.
+      const never = count === -MAX_MERGED || (count === -1 && !this.#merges)
+      queue.unpop(-count)
+      if (never) this.#dropNext()
+      return never
+    }
+    this.#frame.setToRangeOf(this.#writable, NET_HEADER, length)
+    this.#header.clear()
+    this.#frames.receive(this.#frame, this.#header)
+    this.#header.store(this.#writable, count)
+    queue.noteWritten(this.#writable, length + NET_HEADER)
+    let left = length + NET_HEADER
+    for (let i = 0; i < count; i++) {
+      const share = Math.min(left, this.#sizes[i]!)
+      queue.push(this.#heads[i]!, share)
+      left -= share
+    }
+    counters[metric.FRAMES_IN]! += 1
+    counters[metric.BYTES_IN]! += length
+    return true
+  }
+
+  /** `{ up }`: plugs the cable in or out. */
+  control(request: SavedValue): SavedValue {
+    this.#setUp(booleanOf(recordOf(request, 'a network card request').up, 'whether the link is up'))
+    return null
+  }
+
+  #setUp(up: boolean): void {
+    this.#up = up
+    this.#link.changeConfig(CONFIG_STATUS, new Uint8Array([up ? STATUS_LINK_UP : 0, 0]))
+  }
+
+  save(): SavedValue {
+    return saveNet(this.#up)
+  }
+
+  restore(state: SavedValue): void {
+    this.#up = restoreNet(state)
+  }
+
+  close(): void {
+    this.#frames.close()
+  }
+}
