@@ -5,7 +5,19 @@
  *   npm run build -- js wasm      only these parts (js, types, wasm, guest)
  */
 import { spawnSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
+import { homedir } from 'node:os'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import * as esbuild from 'esbuild'
@@ -71,48 +83,45 @@ function buildTypes(): void {
   run(tool('tsc'), ['-p', 'tsconfig.types.json'], 'Mend the type errors above.')
 }
 
-function buildWasmModule(spec: WasmModuleSpec): void {
-  const output = join(DIST, 'wasm', `${spec.name}.wasm`)
-  const inputs = [...filesBelow(join(ROOT, 'wasm')), join(ROOT, 'scripts/build.ts')]
-  if (isFresh(output, inputs)) return
+/**
+ * Compiled modules by the hash of all that goes into them (a module imports nothing from outside of its folder): compiling
+ * the CPU takes a minute, and branches share most of it.
+ */
+const WASM_CACHE = process.env.VITRINE_CACHE
+  ? join(process.env.VITRINE_CACHE, 'build')
+  : join(homedir(), '.cache', 'vitrine-build')
+
+function wasmArguments(spec: WasmModuleSpec): string[] {
   const features = ['simd', 'bulk-memory', 'sign-extension', 'nontrapping-f2i', ...(spec.features ?? [])]
   if (spec.staticBase !== undefined) features.push('threads')
+  // The shared memory's size is the machine's choice; these are the limits an import may have.
+  const shared = ['--importMemory', '--sharedMemory', '--initialMemory', '16', '--maximumMemory', '65536']
   const memory =
-    spec.staticBase === undefined
-      ? ['--initialMemory', '1']
-      : // The shared memory's size is the machine's choice; these are the limits an import may have.
-        [
-          '--importMemory',
-          '--sharedMemory',
-          '--initialMemory',
-          '16',
-          '--maximumMemory',
-          '65536',
-          '--memoryBase',
-          String(spec.staticBase),
-        ]
-  run(
-    tool('asc'),
-    [
-      `wasm/${spec.name}/index.ts`,
-      ...[
-        '--outFile',
-        output,
-        '--runtime',
-        'stub',
-        '-O3',
-        '--converge',
-        '--noAssert',
-        '--use',
-        'abort=',
-        '--disableWarning',
-        '112',
-      ],
-      ...features.flatMap(feature => ['--enable', feature]),
-      ...memory,
-    ],
-    'Mend the AssemblyScript above.',
-  )
+    spec.staticBase === undefined ? ['--initialMemory', '1'] : [...shared, '--memoryBase', String(spec.staticBase)]
+  return [
+    ...['--runtime', 'stub', '-O3', '--noAssert', '--use', 'abort=', '--disableWarning', '112'],
+    ...features.flatMap(feature => ['--enable', feature]),
+    ...memory,
+  ]
+}
+
+function buildWasmModule(spec: WasmModuleSpec): void {
+  const output = join(DIST, 'wasm', `${spec.name}.wasm`)
+  const args = wasmArguments(spec)
+  const hash = createHash('sha256').update(JSON.stringify(args))
+  const compiler = readFileSync(join(ROOT, 'node_modules/assemblyscript/package.json'))
+  hash.update(compiler)
+  for (const file of filesBelow(join(ROOT, 'wasm', spec.name)).sort())
+    hash.update(file.slice(ROOT.length)).update(readFileSync(file))
+  const cached = join(WASM_CACHE, `${spec.name}-${hash.digest('hex').slice(0, 32)}.wasm`)
+  mkdirSync(join(DIST, 'wasm'), { recursive: true })
+  if (!existsSync(cached)) {
+    mkdirSync(WASM_CACHE, { recursive: true })
+    const temporary = `${cached}.${process.pid}`
+    run(tool('asc'), [`wasm/${spec.name}/index.ts`, '--outFile', temporary, ...args], 'Mend the AssemblyScript above.')
+    renameSync(temporary, cached)
+  }
+  copyFileSync(cached, output)
 }
 
 function buildGuest(): void {
