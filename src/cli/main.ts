@@ -14,6 +14,50 @@ interface Entry {
 
 /** In the order in which the help shows them. */
 const COMMANDS: Readonly<Record<string, Entry>> = {
+  run: {
+    summary: 'Run a command in a new box',
+    load: async () => (await import('./run.ts')).runCommand,
+  },
+  exec: {
+    summary: 'Run a command in a box',
+    load: async () => (await import('./exec.ts')).execCommand,
+  },
+  create: {
+    summary: 'Make a box without starting it',
+    load: async () => (await import('./boxes.ts')).createCommand,
+  },
+  start: {
+    summary: 'Start boxes',
+    load: async () => (await import('./boxes.ts')).startCommand,
+  },
+  stop: {
+    summary: 'Stop boxes; their disks stay',
+    load: async () => (await import('./boxes.ts')).stopCommand,
+  },
+  rm: {
+    summary: 'Remove boxes and their disks',
+    load: async () => (await import('./boxes.ts')).rmCommand,
+  },
+  ps: {
+    summary: 'List boxes',
+    load: async () => (await import('./boxes.ts')).psCommand,
+  },
+  logs: {
+    summary: "Show a box's output or console",
+    load: async () => (await import('./boxes.ts')).logsCommand,
+  },
+  cp: {
+    summary: 'Copy files between the host and a box',
+    load: async () => (await import('./boxes.ts')).cpCommand,
+  },
+  stats: {
+    summary: 'Show what running boxes use',
+    load: async () => (await import('./boxes.ts')).statsCommand,
+  },
+  inspect: {
+    summary: 'Show everything about boxes, as JSON',
+    load: async () => (await import('./boxes.ts')).inspectCommand,
+  },
   boot: {
     summary: 'Boot a kernel with its console on this terminal',
     load: async () => (await import('./boot.ts')).bootCommand,

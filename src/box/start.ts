@@ -1,0 +1,83 @@
+/** Starting a box's VMM process and waiting until the box is ready. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { assetPath } from '../host/assets.ts'
+import { BoxError, type BoxErrorCode } from './errors.ts'
+import type { BoxFolder } from './home.ts'
+import type { BootStages, LaunchPlan, VmmMessage } from './vmm/launch.ts'
+
+export interface StartedVmm {
+  readonly process: ChildProcess
+  readonly stages: BootStages
+}
+
+/**
+ * Spawns the VMM and resolves when the guest is ready. The process is in a session of its own, so that a Ctrl-C at the
+ * terminal is ours to interpret; unless the box is detached it ends when this process does, because its IPC channel then
+ * closes.
+ */
+export async function startVmm(folder: BoxFolder, plan: LaunchPlan): Promise<StartedVmm> {
+  const planPath = join(folder.path, 'launch.json')
+  writeFileSync(planPath, JSON.stringify(plan))
+  const log = openSync(folder.vmmLog, 'w', 0o600)
+  let child: ChildProcess
+  try {
+    child = spawn(process.execPath, [assetPath('vmm.process.js'), planPath], {
+      stdio: ['ignore', log, log, 'ipc'],
+      detached: true,
+    })
+  } finally {
+    closeSync(log)
+  }
+  try {
+    const stages = await becomesReady(child, folder)
+    child.unref()
+    child.channel?.unref()
+    return { process: child, stages }
+  } catch (error) {
+    child.kill('SIGKILL')
+    throw error
+  }
+}
+
+function becomesReady(child: ChildProcess, folder: BoxFolder): Promise<BootStages> {
+  return new Promise((resolve, reject) => {
+    const done = (): void => {
+      child.off('message', onMessage)
+      child.off('exit', onExit)
+      child.off('error', onError)
+    }
+    const onMessage = (message: VmmMessage): void => {
+      done()
+      if (message.type === 'ready') resolve(message.stages)
+      else reject(new BoxError(message.code as BoxErrorCode, message.message))
+    }
+    const onExit = (code: number | null, signal: string | null): void => {
+      done()
+      reject(
+        new BoxError(
+          'VMM_FAILED',
+          `the VMM process ended (${signal ?? `exit status ${code}`}) before the box was ready: ${lastWords(folder)}`,
+        ),
+      )
+    }
+    const onError = (error: Error): void => {
+      done()
+      reject(new BoxError('VMM_FAILED', `the VMM process cannot be started: ${error.message}`))
+    }
+    child.on('message', onMessage)
+    child.on('exit', onExit)
+    child.on('error', onError)
+  })
+}
+
+/** The last line of what the VMM printed. */
+function lastWords(folder: BoxFolder): string {
+  try {
+    const lines = readFileSync(folder.vmmLog, 'utf8').trim().split('\n')
+    return lines.find(line => /Error/.test(line)) ?? lines.at(-1) ?? `see ${folder.vmmLog}`
+  } catch {
+    return 'it left no message'
+  }
+}

@@ -1,0 +1,32 @@
+/** The guest's console on disk, bounded: when it has grown to twice its limit, the older half goes. */
+import { closeSync, ftruncateSync, openSync, readSync, writeSync } from 'node:fs'
+
+const LIMIT = 512 * 1024
+
+export class ConsoleLog {
+  readonly #fd: number
+  #size = 0
+
+  /** Starts anew: a log is of one run. */
+  constructor(path: string) {
+    this.#fd = openSync(path, 'w+', 0o600)
+  }
+
+  write(data: Uint8Array): void {
+    writeSync(this.#fd, data, 0, data.length, this.#size)
+    this.#size += data.length
+    if (this.#size > 2 * LIMIT) this.#halve()
+  }
+
+  #halve(): void {
+    const kept = Buffer.allocUnsafe(LIMIT)
+    const size = readSync(this.#fd, kept, 0, LIMIT, this.#size - LIMIT)
+    writeSync(this.#fd, kept, 0, size, 0)
+    ftruncateSync(this.#fd, size)
+    this.#size = size
+  }
+
+  close(): void {
+    closeSync(this.#fd)
+  }
+}

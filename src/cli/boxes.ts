@@ -1,0 +1,232 @@
+/** The short commands on boxes: create, start, stop, rm, ps, inspect, logs, cp, stats. */
+import { createReadStream, existsSync, statSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Box } from '../box/box.ts'
+import { BOX_OPTIONS, boxOptions } from './box-options.ts'
+import { cliRuntime } from './box-runtime.ts'
+import { type Command, JSON_OPTION, type ParsedArgs, UsageError } from './command.ts'
+import { formatAge, formatBytes, printJson, printTable } from './output.ts'
+
+const find = (name: string): Promise<Box> => Box.get(name, cliRuntime().runtime)
+
+/** Does something to every box that is named; all are tried, the first failure is what is reported. */
+async function forEach(args: ParsedArgs, work: (box: Box) => Promise<void>): Promise<number> {
+  args.required(0, "the box's name")
+  let failure: unknown
+  for (const name of args.positionals) {
+    try {
+      const box = await find(name)
+      await work(box)
+      box.close()
+      process.stdout.write(`${name}\n`)
+    } catch (error) {
+      if (failure) process.stderr.write(`vitrine: ${(error as Error).message}\n`)
+      failure ??= error
+    }
+  }
+  if (failure) throw failure
+  return 0
+}
+
+export const createCommand: Command = {
+  name: 'create',
+  summary: 'Makes a box without starting it.',
+  usage: '[OPTIONS] [IMAGE] [COMMAND...]',
+  options: BOX_OPTIONS,
+  stopAfter: 1,
+  examples: ['vitrine create --name work debian:12', 'vitrine exec -it work bash'],
+  run: async args => {
+    const { runtime, progress } = cliRuntime()
+    try {
+      const options = boxOptions(args, args.positionals[0])
+      const box = await Box.create({ ...options, detach: true, ...(args.rest ? { command: args.rest } : {}) }, runtime)
+      progress.clear()
+      process.stdout.write(`${box.name}\n`)
+    } finally {
+      progress.clear()
+    }
+    return 0
+  },
+}
+
+export const startCommand: Command = {
+  name: 'start',
+  summary: 'Starts boxes that are stopped.',
+  usage: 'BOX...',
+  options: {},
+  examples: ['vitrine start work'],
+  run: args => forEach(args, box => box.start()),
+}
+
+export const stopCommand: Command = {
+  name: 'stop',
+  summary: 'Stops boxes; their disks stay.',
+  usage: '[OPTIONS] BOX...',
+  options: { time: { type: 'string', short: 't', value: 'TIME', help: 'How long the guest may take (15s).' } },
+  examples: ['vitrine stop work', 'vitrine stop --time 0 work'],
+  run: args => {
+    const graceMs = args.duration('time')
+    return forEach(args, box => box.stop(graceMs === undefined ? {} : { graceMs }))
+  },
+}
+
+export const rmCommand: Command = {
+  name: 'rm',
+  summary: 'Removes boxes and their disks.',
+  usage: '[OPTIONS] BOX...',
+  options: { force: { type: 'boolean', short: 'f', help: 'Stop those that run.' } },
+  examples: ['vitrine rm work', 'vitrine rm --force web'],
+  run: args => forEach(args, box => box.remove({ force: args.flag('force') })),
+}
+
+export const psCommand: Command = {
+  name: 'ps',
+  summary: 'Lists boxes.',
+  usage: '[OPTIONS]',
+  options: {
+    all: { type: 'boolean', short: 'a', help: 'Those that are stopped, too.' },
+    json: JSON_OPTION,
+  },
+  examples: ['vitrine ps', 'vitrine ps --all --json'],
+  run: async args => {
+    args.atMost(0)
+    const boxes = (await Box.list(cliRuntime().runtime)).filter(box => args.flag('all') || box.state === 'running')
+    if (args.flag('json')) printJson(boxes.map(describe))
+    else {
+      printTable(
+        ['ID', 'NAME', 'IMAGE', 'STATE', 'CPUS', 'MEMORY', 'CREATED'],
+        boxes.map(box => [
+          box.id,
+          box.name,
+          box.config.image,
+          stateText(box),
+          String(box.config.cpus),
+          formatBytes(box.config.memoryMib * 2 ** 20),
+          formatAge(box.created),
+        ]),
+      )
+    }
+    return 0
+  },
+}
+
+function stateText(box: Box): string {
+  const exit = box.lastExit
+  if (box.state === 'running') return 'running'
+  if (!exit) return 'stopped'
+  return exit.exitCode === null ? `stopped (${exit.reason})` : `stopped (${exit.exitCode})`
+}
+
+function describe(box: Box): object {
+  const { id, name, created, state, config, lastExit, imageCommand } = box
+  return { id, name, created, state, lastExit: lastExit ?? null, config, imageCommand }
+}
+
+export const inspectCommand: Command = {
+  name: 'inspect',
+  summary: 'Shows everything about boxes, as JSON.',
+  usage: 'BOX...',
+  options: {},
+  examples: ['vitrine inspect work'],
+  run: async args => {
+    args.required(0, "the box's name")
+    const boxes = await Promise.all(args.positionals.map(find))
+    printJson(boxes.map(box => ({ ...describe(box), folder: box.folder.path, disk: diskUse(box) })))
+    return 0
+  },
+}
+
+function diskUse(box: Box): object {
+  const stats = statSync(box.folder.disk)
+  return { path: box.folder.disk, bytesOnHost: stats.blocks * 512, guestBytes: box.config.diskGib * 2 ** 30 }
+}
+
+export const logsCommand: Command = {
+  name: 'logs',
+  summary: "Shows the output of a box's command, or its console.",
+  usage: '[OPTIONS] BOX',
+  options: {
+    console: { type: 'boolean', short: 'c', help: "The guest's console instead: the kernel's messages." },
+    follow: { type: 'boolean', short: 'f', help: 'Wait for more until the box stops.' },
+  },
+  examples: ['vitrine logs web', 'vitrine logs --console web'],
+  run: async args => {
+    const box = await find(args.required(0, "the box's name"))
+    args.atMost(1)
+    const path = args.flag('console') ? box.folder.consoleLog : box.folder.outputLog
+    let at = 0
+    for (;;) {
+      const running = box.state === 'running'
+      if (existsSync(path) && statSync(path).size > at) {
+        for await (const chunk of createReadStream(path, { start: at })) {
+          at += (chunk as Buffer).length
+          process.stdout.write(chunk as Buffer)
+        }
+      }
+      if (!args.flag('follow') || !running) return 0
+      await sleep(200)
+    }
+  },
+}
+
+/** `box:/path`, or a path of the host. A single letter before the colon would be no box's name worth having. */
+function place(text: string): { box?: string; path: string } {
+  const match = /^([a-zA-Z0-9][a-zA-Z0-9_.-]*):(\/.*)$/.exec(text)
+  return match ? { box: match[1]!, path: match[2]! } : { path: text }
+}
+
+export const cpCommand: Command = {
+  name: 'cp',
+  summary: 'Copies files between the host and a box.',
+  usage: 'SOURCE TARGET   (one of them BOX:/PATH)',
+  options: {},
+  examples: ['vitrine cp site web:/srv', 'vitrine cp web:/var/log/nginx .'],
+  run: async args => {
+    const from = place(args.required(0, 'the source'))
+    const to = place(args.required(1, 'the target'))
+    args.atMost(2)
+    if ((from.box === undefined) === (to.box === undefined)) {
+      throw new UsageError('one of the two must be in a box: write BOX:/PATH')
+    }
+    const box = await find(from.box ?? to.box!)
+    try {
+      if (to.box !== undefined) await box.copyIn(from.path, to.path)
+      else await box.copyOut(from.path, to.path)
+    } finally {
+      box.close()
+    }
+    return 0
+  },
+}
+
+export const statsCommand: Command = {
+  name: 'stats',
+  summary: 'Shows what running boxes use.',
+  usage: '[OPTIONS] [BOX...]',
+  options: { json: JSON_OPTION },
+  examples: ['vitrine stats', 'vitrine stats --json web'],
+  run: async args => {
+    const named = await Promise.all(args.positionals.map(find))
+    const boxes =
+      named.length > 0 ? named : (await Box.list(cliRuntime().runtime)).filter(box => box.state === 'running')
+    const figures = await Promise.all(boxes.map(async box => ({ box, metrics: await box.metrics() })))
+    if (args.flag('json')) printJson(figures.map(({ box, metrics }) => ({ id: box.id, name: box.name, ...metrics })))
+    else {
+      printTable(
+        ['NAME', 'CPU TIME', 'MEMORY (HOST)', 'MEMORY (GUEST)', 'DISK', 'PROCESSES'],
+        figures.map(({ box, metrics: { cpuMs, residentBytes, guest } }) => [
+          box.name,
+          `${(cpuMs / 1000).toFixed(1)} s`,
+          formatBytes(residentBytes),
+          guest
+            ? `${formatBytes(guest.memoryTotal - guest.memoryAvailable)} of ${formatBytes(guest.memoryTotal)}`
+            : '-',
+          guest ? `${formatBytes(guest.diskTotal - guest.diskFree)} of ${formatBytes(guest.diskTotal)}` : '-',
+          guest ? String(guest.processes) : '-',
+        ]),
+      )
+    }
+    for (const box of boxes) box.close()
+    return 0
+  },
+}
