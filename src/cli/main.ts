@@ -66,6 +66,10 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: 'Show, fetch or build the kernel that machines boot',
     load: async () => (await import('./kernel.ts')).kernelCommand,
   },
+  disk: {
+    summary: 'Create, inspect, check, convert and change disk images',
+    load: async () => (await import('./disk.ts')).diskCommand,
+  },
   doctor: {
     summary: 'Look at what this host can run machines with, and what is missing',
     load: async () => (await import('./doctor.ts')).doctorCommand,
