@@ -19,7 +19,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'guest',
-          include: ['test/guest/**/*.test.ts'],
+          include: ['test/guest/**/*.test.ts', 'examples/**/*.test.ts'],
           testTimeout: 180_000,
           hookTimeout: 180_000,
         },

@@ -6,6 +6,7 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { findKernel } from '../src/image/kernel/find.ts'
 import { type AmdHost, amdHostUnavailable, withAmdHost } from '../test/testbed/amd-host.ts'
 import { TestbedError } from '../test/testbed/errors.ts'
 import { NO_TESTS, readCounts, type TestCounts } from './test-counts.ts'
@@ -43,6 +44,8 @@ export async function testKvm(args: readonly string[], log: (message: string) =>
     const count = files.filter(file => file.endsWith('.kvm.test.ts')).length
     return process.env.CI ? { ...NO_TESTS, failed: count } : { ...NO_TESTS, skipped: count }
   }
+  // The kernel that guests boot is fetched out here: inside there is no network.
+  await findKernel({ progress: log })
   const attempts = 2
   for (let attempt = 1; ; attempt++) {
     try {

@@ -1,0 +1,93 @@
+/**
+ * Debian's own kernel in a machine, on the accelerator that is named: 1 CPU by PVH and 2 CPUs by the 64-bit protocol, our
+ * initramfs and init, the console in both directions, pause and resume, save and restore, power off and restart.
+ *
+ * Two boots only: in the emulated host each takes from ten seconds to a minute.
+ */
+import { readFileSync } from 'node:fs'
+import { expect, it } from 'vitest'
+import type { AcceleratorName } from '../../src/accel/contract.ts'
+import { buildInitramfs } from '../../src/image/initramfs.ts'
+import { findKernel } from '../../src/image/kernel/find.ts'
+import { Machine } from '../../src/machine/machine.ts'
+import type { MachineOptions } from '../../src/machine/machine-options.ts'
+import { decodeMachineState, encodeMachineState } from '../../src/machine/machine-state.ts'
+import { ConsoleText } from './console-text.ts'
+
+const LIMIT_MS = 170_000
+
+async function guestFiles(): Promise<Pick<MachineOptions, 'kernel' | 'initrd'>> {
+  const found = await findKernel()
+  return { kernel: readFileSync(found.path), initrd: buildInitramfs({ modules: found.modules }) }
+}
+
+export function linuxBootTests(accel: AcceleratorName): void {
+  it(
+    'boots with 1 CPU by PVH, echoes, is paused, saved, restored elsewhere, goes on, and powers off',
+    async () => {
+      const shape = { accel, cpus: 1, memoryMib: 256 }
+      const cmdline = 'console=ttyS0 panic=-1 quiet vitrine.mode=echo'
+      const first = await Machine.create({ ...shape, ...(await guestFiles()), cmdline, protocol: 'pvh' })
+      const text = new ConsoleText(first)
+      try {
+        first.start()
+        await text.waitFor(/vitrine-init: ready mode=echo cpus=1 modules=\d+/)
+        await first.console.write('hello there\n')
+        await text.waitFor(/echo: hello there/)
+        await first.pause()
+        const size = text.all.length
+        await new Promise(resolve => setTimeout(resolve, 300))
+        expect(text.all.length).toBe(size)
+        await first.resume()
+        await first.console.write('after a pause\n')
+        await text.waitFor(/echo: after a pause/)
+        await first.pause()
+        const state = encodeMachineState(await first.save())
+        const second = await Machine.create(shape)
+        try {
+          second.memory.write(0, first.memory.slice(0, first.memory.size))
+          await first.close()
+          const restored = new ConsoleText(second)
+          await second.restore(decodeMachineState(state))
+          await second.resume()
+          await second.console.write('in another machine\n')
+          await restored.waitFor(/echo: in another machine/)
+          await second.console.write('poweroff\n')
+          expect(await restored.end()).toEqual({ reason: 'power-off' })
+        } finally {
+          await second.close()
+        }
+      } finally {
+        await first.close()
+      }
+    },
+    LIMIT_MS,
+  )
+
+  it(
+    'boots with 2 CPUs by the 64-bit protocol, and restarts',
+    async () => {
+      const machine = await Machine.create({
+        ...(await guestFiles()),
+        accel,
+        cpus: 2,
+        memoryMib: 256,
+        protocol: 'linux64',
+        cmdline: 'console=ttyS0 panic=-1 quiet vitrine.mode=echo',
+      })
+      const text = new ConsoleText(machine)
+      const power: string[] = []
+      machine.on('power', what => power.push(what))
+      try {
+        machine.start()
+        await text.waitFor(/vitrine-init: ready mode=echo cpus=2 /)
+        await machine.console.write('reboot\n')
+        expect(await text.end()).toEqual({ reason: 'reboot' })
+        expect(power).toEqual(['reboot'])
+      } finally {
+        await machine.close()
+      }
+    },
+    LIMIT_MS,
+  )
+}
