@@ -3,12 +3,11 @@
  *
  *   npm run build && npx tsx examples/machine.ts
  */
-import { readFileSync } from 'node:fs'
 import { buildInitramfs, findKernel, Machine } from 'vitrine'
 
 const kernel = await findKernel({ progress: message => console.error(message) })
 const machine = await Machine.create({
-  kernel: readFileSync(kernel.path),
+  kernel: { path: kernel.path },
   initrd: buildInitramfs({ modules: kernel.modules }),
   cmdline: 'console=ttyS0 quiet panic=-1 vitrine.mode=echo',
   cpus: 1,

@@ -132,7 +132,7 @@ async function machineOptions(args: ParsedArgs): Promise<MachineOptions> {
         : buildInitramfs({ modules: found.modules, busybox: existsSync(BUSYBOX) ? BUSYBOX : undefined })
   const cmdline = [args.text('cmdline') ?? 'console=ttyS0 panic=-1', args.text('append') ?? ''].join(' ').trim()
   return {
-    kernel: readGiven(found.path, 'kernel'),
+    kernel: { path: found.path, immutable: found.source !== 'given' },
     ...(initrd ? { initrd } : {}),
     cmdline,
     ...(cpus === undefined ? {} : { cpus }),

@@ -3,13 +3,14 @@ import type { Accelerator, AcceleratorName, SoftOptions } from '../accel/contrac
 import type { GuestMemory } from '../memory/guest-memory.ts'
 import { MAX_RAM_MIB, MIN_RAM_MIB } from '../memory/layout.ts'
 import { MAX_CPUS, MAX_SLOTS } from './address-map.ts'
+import type { KernelFile } from './boot/kernel-image.ts'
 import type { BootProtocol } from './boot/load.ts'
 import type { MachineDevice } from './device-slots.ts'
 import { MachineError } from './errors.ts'
 
 export interface MachineOptions {
-  /** The bytes of a vmlinux or bzImage. Without kernel and program the machine can only be restored. */
-  readonly kernel?: Uint8Array
+  /** A vmlinux or bzImage, as bytes or as a file. Without kernel and program the machine can only be restored. */
+  readonly kernel?: Uint8Array | KernelFile
   readonly initrd?: Uint8Array
   /** The kernel's command line; `console=ttyS0` unless told. */
   readonly cmdline?: string

@@ -4,7 +4,6 @@
  *
  * Two boots only: in the emulated host each takes from ten seconds to a minute.
  */
-import { readFileSync } from 'node:fs'
 import { expect, it } from 'vitest'
 import type { AcceleratorName } from '../../src/accel/contract.ts'
 import { buildInitramfs } from '../../src/image/initramfs.ts'
@@ -18,7 +17,7 @@ const LIMIT_MS = 170_000
 
 async function guestFiles(): Promise<Pick<MachineOptions, 'kernel' | 'initrd'>> {
   const found = await findKernel()
-  return { kernel: readFileSync(found.path), initrd: buildInitramfs({ modules: found.modules }) }
+  return { kernel: { path: found.path, immutable: true }, initrd: buildInitramfs({ modules: found.modules }) }
 }
 
 export function linuxBootTests(accel: AcceleratorName): void {

@@ -4,7 +4,7 @@
  */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseKernel } from '../../machine/boot/kernel-image.ts'
+import { kernelElf, parseKernel } from '../../machine/boot/kernel-image.ts'
 import { createEntry, withFolderLock } from './cache.ts'
 import { sha256OfFile, unpackDeb } from './deb.ts'
 import { KernelError } from './errors.ts'
@@ -112,8 +112,10 @@ async function fetchInto(
   if (image === undefined) throw new KernelError('BAD_PACKAGE', `${deb} has no kernel in it`)
   const release = image.slice('vmlinuz-'.length)
   progress('decompressing the kernel')
-  const kernel = parseKernel(readFileSync(join(unpacked, 'boot', image)))
-  writeFileSync(join(path, 'vmlinux'), kernel.image)
+  const elf = kernelElf(readFileSync(join(unpacked, 'boot', image)))
+  // Refused here rather than at every boot.
+  parseKernel(elf)
+  writeFileSync(join(path, 'vmlinux'), elf)
   cpSync(join(unpacked, 'lib', 'modules', release), join(path, 'modules'), { recursive: true })
   cpSync(join(unpacked, 'boot', `config-${release}`), join(path, 'config'))
   const record: KernelRecord = { source: 'debian', release, version, package: name, sha256 }

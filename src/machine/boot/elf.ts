@@ -4,12 +4,14 @@
  */
 import { HIGH_MEMORY } from '../address-map.ts'
 import { MachineError } from '../errors.ts'
+import type { KernelSource } from './kernel-source.ts'
 
 const EM_X86_64 = 62
 const PT_LOAD = 1
 const PT_NOTE = 4
 const XEN_ELFNOTE_PHYS32_ENTRY = 18
 const MAX_PROGRAM_HEADERS = 128
+const MAX_NOTES = 1024 * 1024
 
 const MACHINES: Record<number, string> = {
   3: 'i386',
@@ -28,7 +30,7 @@ export interface ElfSegment {
 }
 
 export interface ElfKernel {
-  readonly image: Uint8Array
+  readonly source: KernelSource
   readonly segments: readonly ElfSegment[]
   /** Physical address of the 64-bit entry. */
   readonly entry: number
@@ -41,12 +43,13 @@ const bad = (what: string): MachineError => new MachineError('BAD_KERNEL', `the 
 export const isElf = (image: Uint8Array): boolean =>
   image.length >= 4 && image[0] === 0x7f && image[1] === 0x45 && image[2] === 0x4c && image[3] === 0x46
 
-export function parseElf(image: Uint8Array): ElfKernel {
-  if (!isElf(image)) throw bad('is not an ELF file')
-  if (image.length < 64) throw bad(`is truncated: ${image.length} bytes do not even hold an ELF header`)
-  const view = new DataView(image.buffer, image.byteOffset, image.byteLength)
-  if (image[4] !== 2) throw bad('is a 32-bit ELF file: give a 64-bit x86-64 vmlinux')
-  if (image[5] !== 1) throw bad('is a big-endian ELF file: give a 64-bit x86-64 vmlinux')
+export function parseElf(source: KernelSource): ElfKernel {
+  const header = source.read(0, 64)
+  if (!isElf(header)) throw bad('is not an ELF file')
+  if (header.length < 64) throw bad(`is truncated: ${header.length} bytes do not even hold an ELF header`)
+  const view = viewOf(header)
+  if (header[4] !== 2) throw bad('is a 32-bit ELF file: give a 64-bit x86-64 vmlinux')
+  if (header[5] !== 1) throw bad('is a big-endian ELF file: give a 64-bit x86-64 vmlinux')
   const machine = view.getUint16(18, true)
   if (machine !== EM_X86_64) {
     const name = MACHINES[machine] ?? `machine ${machine}`
@@ -61,27 +64,29 @@ export function parseElf(image: Uint8Array): ElfKernel {
   if (count === 0) throw bad('has no program headers: it is an object file, not a linked vmlinux')
   if (count > MAX_PROGRAM_HEADERS) throw bad(`claims ${count} program headers; ${MAX_PROGRAM_HEADERS} are allowed`)
   if (entrySize < 56) throw bad(`has program headers of ${entrySize} bytes; ELF64 needs 56`)
-  if (tableOffset + count * entrySize > image.length) throw bad('is truncated: its program headers lie past its end')
+  if (tableOffset + count * entrySize > source.size) throw bad('is truncated: its program headers lie past its end')
+  const table = viewOf(source.read(tableOffset, count * entrySize))
 
   const segments: ElfSegment[] = []
   let pvhEntry: number | undefined
   for (let i = 0; i < count; i++) {
-    const at = tableOffset + i * entrySize
-    const kind = view.getUint32(at, true)
+    const at = i * entrySize
+    const kind = table.getUint32(at, true)
     if (kind !== PT_LOAD && kind !== PT_NOTE) continue
-    const fileOffset = readAddress(view, at + 8, 'segment offset')
-    const fileSize = readAddress(view, at + 32, 'segment size')
-    if (fileOffset + fileSize > image.length) {
-      throw bad(`is truncated: program header ${i} needs ${fileOffset + fileSize} bytes, the file has ${image.length}`)
+    const fileOffset = readAddress(table, at + 8, 'segment offset')
+    const fileSize = readAddress(table, at + 32, 'segment size')
+    if (fileOffset + fileSize > source.size) {
+      throw bad(`is truncated: program header ${i} needs ${fileOffset + fileSize} bytes, the file has ${source.size}`)
     }
     if (kind === PT_NOTE) {
-      pvhEntry ??= findPvhEntry(view, fileOffset, fileSize)
+      if (fileSize > MAX_NOTES) throw bad(`is corrupt: it has ${fileSize} bytes of notes`)
+      pvhEntry ??= findPvhEntry(viewOf(source.read(fileOffset, fileSize)))
       continue
     }
-    const memorySize = readAddress(view, at + 40, 'segment memory size')
+    const memorySize = readAddress(table, at + 40, 'segment memory size')
     if (memorySize < fileSize) throw bad(`is corrupt: segment ${i} is larger in the file than in memory`)
     if (memorySize === 0) continue
-    segments.push({ fileOffset, fileSize, address: readAddress(view, at + 24, 'segment address'), memorySize })
+    segments.push({ fileOffset, fileSize, address: readAddress(table, at + 24, 'segment address'), memorySize })
   }
   if (segments.length === 0) throw bad('has nothing to load')
   checkPlacement(segments)
@@ -90,8 +95,10 @@ export function parseElf(image: Uint8Array): ElfKernel {
   if (pvhEntry !== undefined && !inSegment(pvhEntry)) {
     throw bad(`has its PVH entry point 0x${pvhEntry.toString(16)} outside its segments`)
   }
-  return { image, segments, entry, pvhEntry }
+  return { source, segments, entry, pvhEntry }
 }
+
+const viewOf = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 
 /** The first address behind everything that is loaded. */
 export const elfEnd = (kernel: ElfKernel): number =>
@@ -117,9 +124,9 @@ function readAddress(view: DataView, offset: number, what: string): number {
   return high * 0x1_0000_0000 + view.getUint32(offset, true)
 }
 
-function findPvhEntry(view: DataView, start: number, size: number): number | undefined {
-  const end = start + size
-  let at = start
+function findPvhEntry(view: DataView): number | undefined {
+  const end = view.byteLength
+  let at = 0
   while (at + 12 <= end) {
     const nameSize = view.getUint32(at, true)
     const dataSize = view.getUint32(at + 4, true)

@@ -3,12 +3,37 @@ import { MachineError } from '../errors.ts'
 import { isBzImage, parseBzImage } from './bzimage.ts'
 import { compressionOf, decompress } from './decompress/decompress.ts'
 import { type ElfKernel, isElf, parseElf } from './elf.ts'
+import { BytesSource, FileSource } from './kernel-source.ts'
 
 /** No kernel is larger; a bound for decompressors that are given a hostile file. */
 export const MAX_KERNEL_SIZE = 512 * 1024 * 1024
 
+/** A kernel file: an ELF file is loaded from where it is; anything else is decompressed first. */
+export interface KernelFile {
+  readonly path: string
+  /** The file is ours and never changes, so it may be mapped into guest memory. */
+  readonly immutable?: boolean
+}
+
+/** The caller closes `source` of the result. */
+export function openKernel(kernel: Uint8Array | KernelFile): ElfKernel {
+  if (kernel instanceof Uint8Array) return parseKernel(kernel)
+  const source = new FileSource(kernel.path, kernel.immutable === true)
+  let image: Uint8Array
+  try {
+    if (isElf(source.read(0, 4))) return parseElf(source)
+    if (source.size > MAX_KERNEL_SIZE) throw new MachineError('BAD_KERNEL', `${kernel.path} is too large for a kernel`)
+    image = source.read(0, source.size)
+  } catch (error) {
+    source.close()
+    throw error
+  }
+  source.close()
+  return parseKernel(image)
+}
+
 export function parseKernel(image: Uint8Array): ElfKernel {
-  return parseElf(kernelElf(image))
+  return parseElf(new BytesSource(kernelElf(image)))
 }
 
 /** The ELF file inside: the bytes themselves, a bzImage's payload, or a compressed vmlinux. */

@@ -7,7 +7,7 @@ import { MachineError } from '../errors.ts'
 import type { EntryState } from './cpu-state.ts'
 import { type ElfKernel, elfEnd } from './elf.ts'
 import { placeInitrd } from './initrd.ts'
-import { parseKernel } from './kernel-image.ts'
+import { type KernelFile, openKernel } from './kernel-image.ts'
 import { prepareLinux64 } from './linux64.ts'
 import { writeMpTable } from './mp-table.ts'
 import { preparePvh } from './pvh.ts'
@@ -16,8 +16,8 @@ import { preparePvh } from './pvh.ts'
 export type BootProtocol = 'pvh' | 'linux64'
 
 export interface BootSettings {
-  /** The bytes of an ELF vmlinux or a bzImage. */
-  readonly kernel: Uint8Array
+  /** An ELF vmlinux or a bzImage: its bytes, or its file. */
+  readonly kernel: Uint8Array | KernelFile
   readonly initrd?: Uint8Array | undefined
   readonly commandLine: string
   readonly cpus: number
@@ -29,7 +29,15 @@ export interface BootSettings {
 }
 
 export function loadGuest(memory: GuestMemory, settings: BootSettings): EntryState {
-  const kernel = parseKernel(settings.kernel)
+  const kernel = openKernel(settings.kernel)
+  try {
+    return loadKernel(memory, kernel, settings)
+  } finally {
+    kernel.source.close()
+  }
+}
+
+function loadKernel(memory: GuestMemory, kernel: ElfKernel, settings: BootSettings): EntryState {
   const protocol = settings.protocol ?? (kernel.pvhEntry === undefined ? 'linux64' : 'pvh')
   if (protocol === 'pvh' && kernel.pvhEntry === undefined) {
     throw new MachineError('BAD_KERNEL', 'the kernel has no PVH entry (CONFIG_PVH): boot it with the 64-bit protocol')
@@ -56,9 +64,8 @@ function loadSegments(memory: GuestMemory, kernel: ElfKernel): void {
     )
   }
   for (const segment of kernel.segments) {
-    const target = memory.slice(segment.address, segment.memorySize)
-    target.set(kernel.image.subarray(segment.fileOffset, segment.fileOffset + segment.fileSize))
-    target.fill(0, segment.fileSize)
+    kernel.source.load(memory, segment.address, segment.fileOffset, segment.fileSize)
+    memory.slice(segment.address + segment.fileSize, segment.memorySize - segment.fileSize).fill(0)
   }
 }
 

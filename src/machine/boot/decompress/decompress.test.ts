@@ -65,10 +65,9 @@ describe('decompress', () => {
       return seed % below
     }
     let refused = 0
-    const deadline = Date.now() + 4000
     for (const [, kind, command, args] of TOOLS) {
       const good = tool(command, args, small)
-      for (let round = 0; round < 150 && Date.now() < deadline; round++) {
+      for (let round = 0; round < 60; round++) {
         const broken = Uint8Array.from(good)
         for (let n = 1 + random(4); n > 0; n--) broken[6 + random(broken.length - 6)] = random(256)
         try {
