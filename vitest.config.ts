@@ -12,7 +12,13 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'unit',
-          include: ['src/**/*.test.ts', 'bench/**/*.test.ts', 'scripts/**/*.test.ts', 'test/testbed/**/*.test.ts'],
+          include: [
+            'src/**/*.test.ts',
+            'bench/**/*.test.ts',
+            'scripts/**/*.test.ts',
+            'test/testbed/**/*.test.ts',
+            'test/image/**/*.test.ts',
+          ],
         },
       },
       {

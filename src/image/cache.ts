@@ -14,7 +14,7 @@
  */
 import {
   closeSync,
-  fsyncSync,
+  fsync,
   mkdirSync,
   mkdtempSync,
   openSync,
@@ -26,6 +26,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { type LockMode, ProcessLock } from '../host/process-lock.ts'
 import { ImageError, rethrowWrite } from './errors.ts'
 
@@ -109,11 +110,11 @@ export class ImageCache {
   }
 
   /** Puts a document in place at once: written beside, flushed, renamed. */
-  writeDocument(path: string, bytes: Uint8Array | string): void {
+  async writeDocument(path: string, bytes: Uint8Array | string): Promise<void> {
     const temporary = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}`
     try {
       writeFileSync(temporary, bytes, { mode: 0o600 })
-      commitFile(temporary, path)
+      await commitFile(temporary, path)
     } catch (error) {
       rmSync(temporary, { force: true })
       rethrowWrite(error, path)
@@ -122,10 +123,10 @@ export class ImageCache {
 }
 
 /** Flushes a file and gives it its final name. */
-export function commitFile(temporary: string, path: string): void {
+export async function commitFile(temporary: string, path: string): Promise<void> {
   const fd = openSync(temporary, 'r')
   try {
-    fsyncSync(fd)
+    await promisify(fsync)(fd)
   } finally {
     closeSync(fd)
   }

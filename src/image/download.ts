@@ -31,7 +31,7 @@ export async function fetchBlob(
     const before = existsSync(partial) ? statSync(partial).size : 0
     try {
       await download(client, reference, descriptor, partial, report)
-      commitFile(partial, path)
+      await commitFile(partial, path)
       return path
     } catch (error) {
       if (!isWorthRetrying(error)) throw error

@@ -30,8 +30,8 @@ export function recordPath(cache: ImageCache, key: string): string {
   return join(cache.refs, `${createHash('sha256').update(key).digest('hex').slice(0, 40)}.json`)
 }
 
-export function writeRecord(cache: ImageCache, record: ImageRecord): void {
-  cache.writeDocument(recordPath(cache, record.key), `${JSON.stringify(record, null, 1)}\n`)
+export async function writeRecord(cache: ImageCache, record: ImageRecord): Promise<void> {
+  await cache.writeDocument(recordPath(cache, record.key), `${JSON.stringify(record, null, 1)}\n`)
 }
 
 /** The record of a source; undefined when there is none, or none that we understand: it is then made anew. */

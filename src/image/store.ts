@@ -130,7 +130,7 @@ export class ImageStore {
             })
           }
         }
-        writeRecord(this.cache, record)
+        await writeRecord(this.cache, record)
         const image = this.#finished(source, record, prepared, diskBytes)
         if (!image)
           throw new ImageError('CORRUPT', `the image of ${source.name} vanished from ${this.cache.path}: try again`)

@@ -21,7 +21,7 @@ import { join } from 'node:path'
 
 export type TreeFacts = Map<string, string>
 
-export function run(command: string, args: readonly string[], input?: string): string {
+export function run(command: string, args: readonly string[], input?: string | Uint8Array): string {
   const result = spawnSync(command, args, {
     encoding: 'latin1',
     maxBuffer: 1 << 30,
@@ -34,6 +34,7 @@ export function run(command: string, args: readonly string[], input?: string): s
   return result.stdout
 }
 
+/** Whether a program is there. */
 export const has = (command: string): boolean => spawnSync('sh', ['-c', `command -v ${command}`]).status === 0
 
 /** Throws with e2fsck's words unless the file system is clean. */

@@ -1,5 +1,6 @@
 /** The image as a file that is written forwards: small writes gather in a buffer, what is never written stays a hole. */
-import { fsyncSync, ftruncateSync, writeSync } from 'node:fs'
+import { fsync, ftruncateSync, writeSync } from 'node:fs'
+import { promisify } from 'node:util'
 import { ImageError } from '../errors.ts'
 import { readFully } from '../read-fully.ts'
 import type { ContentSource } from '../tree/inode.ts'
@@ -60,7 +61,7 @@ export function readContent(fd: number, target: Buffer, position: number, source
 }
 
 /** Gives the file its full size, and puts it on the disk. */
-export function finishFile(fd: number, bytes: number): void {
+export async function finishFile(fd: number, bytes: number): Promise<void> {
   ftruncateSync(fd, bytes)
-  fsyncSync(fd)
+  await promisify(fsync)(fd)
 }

@@ -236,7 +236,7 @@ class Ext4Writer {
     const totals = { lastIno, directories: this.#directoryCounts, journalBlock, journalBytes }
     writeGroups(this.#data, this.#geometry, this.#identity, totals, this.#seed)
     this.#data.flush()
-    finishFile(this.#fd, this.#geometry.blocks * BLOCK)
+    await finishFile(this.#fd, this.#geometry.blocks * BLOCK)
     await this.#rest()
   }
 
