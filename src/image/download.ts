@@ -81,6 +81,10 @@ async function download(
         hash = createHash('sha256')
         done = 0
       }
+      if (answer.bytes !== undefined && done + answer.bytes !== size) {
+        rmSync(partial, { force: true })
+        throw mismatch(reference, digest, `${done + answer.bytes} bytes instead of ${size}`)
+      }
       for await (const part of answer.body) {
         done += part.length
         if (done > size) break
@@ -99,15 +103,18 @@ async function download(
     const actual = `sha256:${hash.digest('hex')}`
     if (done !== size || actual !== digest) {
       rmSync(partial, { force: true })
-      throw new ImageError(
-        'DIGEST_MISMATCH',
-        `a layer from ${reference.registry} is not what its manifest says (${done > size ? `more than ${size} bytes` : `digest ${actual}`}, wanted ${digest}): nothing was kept; try again, or another registry`,
-      )
+      throw mismatch(reference, digest, done > size ? `more than ${size} bytes` : `digest ${actual}`)
     }
   } finally {
     closeSync(fd)
   }
 }
+
+const mismatch = (reference: Reference, digest: string, what: string): ImageError =>
+  new ImageError(
+    'DIGEST_MISMATCH',
+    `${reference.registry} sent ${what} for ${digest}: nothing of it was kept; try again, or another registry`,
+  )
 
 async function hashFile(path: string, hash: Hash): Promise<void> {
   for await (const part of createReadStream(path, { highWaterMark: 1 << 20 })) hash.update(part as Buffer)

@@ -52,7 +52,7 @@ export function parseReference(text: string): Reference {
   const first = parts[0]!
   if (parts.length > 1 && (/[.:A-Z]/.test(first) || first === 'localhost')) {
     if (!HOST.test(first)) throw refuse(`'${first}' is not a host`)
-    registry = first.toLowerCase()
+    registry = first
     parts.shift()
   }
   if (registry === 'index.docker.io') registry = DEFAULT_REGISTRY

@@ -40,11 +40,12 @@ export function parseSource(text: string): ImageSource {
 function localSource(text: string, scheme: string | undefined): ImageSource {
   let path = expand(text)
   let tag: string | undefined
-  if ((scheme === 'oci' || scheme === 'docker-archive') && !existsSync(path)) {
-    const colon = text.lastIndexOf(':')
-    if (colon > text.lastIndexOf('/')) {
-      tag = text.slice(colon + 1)
+  if (scheme === 'oci' || scheme === 'docker-archive') {
+    // A tag may have colons of its own (`name:tag`): the path is the shortest part that is there.
+    for (let colon = text.indexOf(':'); colon > 0 && !existsSync(path); colon = text.indexOf(':', colon + 1)) {
+      if (!existsSync(expand(text.slice(0, colon)))) continue
       path = expand(text.slice(0, colon))
+      tag = text.slice(colon + 1)
     }
   }
   const stat = statSync(path, { throwIfNoEntry: false })

@@ -25,6 +25,8 @@ export interface BlobAnswer {
   readonly body: AsyncIterable<Uint8Array>
   /** True when the server goes on at the offset asked for; else it starts from the beginning. */
   readonly resumed: boolean
+  /** How many bytes the server says that it sends, if it says. */
+  readonly bytes: number | undefined
 }
 
 /** One address of a registry. */
@@ -79,7 +81,12 @@ export class RegistryClient {
     const headers: Record<string, string> = offset > 0 ? { range: `bytes=${offset}-` } : {}
     const response = await this.#get(reference, `blobs/${digest}`, headers)
     const range = /^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')
-    return { body: this.http.stream(response), resumed: response.status === 206 && Number(range?.[1]) === offset }
+    const length = response.headers.get('content-length')
+    return {
+      body: this.http.stream(response),
+      resumed: response.status === 206 && Number(range?.[1]) === offset,
+      bytes: length === null ? undefined : Number(length),
+    }
   }
 
   async #get(reference: Reference, path: string, headers: Record<string, string>): Promise<Response> {
