@@ -78,14 +78,18 @@ function chooseTag(entries: readonly Descriptor[], tag: string | undefined, name
     const latest = entries.find(entry => tagOf(entry) === 'latest')
     if (latest) return latest
   }
-  const found = entries.find(entry => tagOf(entry) === tag || tagOf(entry)?.endsWith(`:${tag}`))
-  if (tag !== undefined && found) return found
+  const found = tag === undefined ? undefined : entries.find(entry => isNamed(tagOf(entry) ?? '', tag))
+  if (found) return found
   const offered = tags.filter(each => each !== undefined).join(', ')
   throw new ImageError(
     'NOT_FOUND',
     `${name} has ${tag === undefined ? 'several images' : `no image '${tag}'`}: say one of ${offered || 'those with a name'} (oci:path:tag)`,
   )
 }
+
+/** A full name matches its tag alone, and itself without the registry. */
+const isNamed = (full: string, tag: string): boolean =>
+  full === tag || full.endsWith(`:${tag}`) || full.endsWith(`/${tag}`)
 
 const blobPath = (digest: string): string => join('blobs', 'sha256', hexOf(digest))
 
@@ -115,9 +119,7 @@ function fromDockerArchive(bundle: Bundle, tag: string | undefined): LocalImage 
   const tagsOf = (image: (typeof list)[number]): string[] =>
     Array.isArray(image.RepoTags) ? image.RepoTags.map(String) : []
   const image =
-    tag === undefined
-      ? list.length === 1 && list[0]
-      : list.find(each => tagsOf(each).some(full => full === tag || full.endsWith(`:${tag}`)))
+    tag === undefined ? list.length === 1 && list[0] : list.find(each => tagsOf(each).some(full => isNamed(full, tag)))
   if (!image) {
     throw new ImageError(
       'NOT_FOUND',
