@@ -62,6 +62,22 @@ const COMMANDS: Readonly<Record<string, Entry>> = {
     summary: 'Boot a kernel with its console on this terminal',
     load: async () => (await import('./boot.ts')).bootCommand,
   },
+  pull: {
+    summary: 'Fetch images and make disks of them',
+    load: async () => (await import('./images.ts')).pullCommand,
+  },
+  images: {
+    summary: 'List the images on this machine',
+    load: async () => (await import('./images.ts')).imagesCommand,
+  },
+  rmi: {
+    summary: 'Remove images',
+    load: async () => (await import('./images.ts')).rmiCommand,
+  },
+  prune: {
+    summary: 'Free space: remove what no image or box needs',
+    load: async () => (await import('./images.ts')).pruneCommand,
+  },
   kernel: {
     summary: 'Show, fetch or build the kernel that machines boot',
     load: async () => (await import('./kernel.ts')).kernelCommand,

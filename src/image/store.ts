@@ -25,12 +25,13 @@ import type { OnProgress } from './progress.ts'
 import { type ImageRecord, readRecord, readRecords, recordPath, writeRecord } from './record.ts'
 import { formatReference, type Reference } from './reference.ts'
 import { RegistryClient, type RegistryOptions } from './registry/client.ts'
+import { registrySettings } from './registry/settings.ts'
 import { type ImageSource, parseSource } from './source.ts'
 import { treeOfDirectory } from './tree/directory-source.ts'
 import { identityOfTree } from './tree/identity.ts'
 
 export interface ImageStoreOptions extends RegistryOptions {
-  /** Vitrine's home directory; images go to its folder images/. */
+  /** Vitrine's home directory; images go to its folder images/. Mirrors and insecure registries may also come from the environment. */
   readonly home: string
 }
 
@@ -87,7 +88,7 @@ export class ImageStore {
 
   constructor(options: ImageStoreOptions) {
     this.cache = new ImageCache(options.home)
-    this.#client = new RegistryClient(options)
+    this.#client = new RegistryClient({ ...registrySettings(process.env), ...options })
   }
 
   /** The image, fetched and built if it is not here yet. */

@@ -173,7 +173,7 @@ describe.skipIf(reason)('images from a registry', { timeout: 180_000 }, () => {
     expect(none.disk).toBe(image.disk)
     const apart = async (text: string): Promise<string> => {
       const other = mkdtempSync(join(folder, 'apart-'))
-      const { disk } = await new ImageStore({ home: other }).get(text, { diskBytes: 2 ** 28 })
+      const { disk } = await new ImageStore({ home: other }).get(text, { diskBytes: 2 ** 27 })
       const sum = run('sha256sum', [disk]).split(' ')[0]!
       rmSync(other, { recursive: true })
       return sum

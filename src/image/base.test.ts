@@ -1,0 +1,35 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, describe, expect, it } from 'vitest'
+import { checkFileSystem, debugfs, has, run } from '../../test/image/oracles.ts'
+import { appletsOf, BASE_CONFIG } from './base.ts'
+import { ImageStore } from './store.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'vitrine-base-'))
+afterAll(() => rmSync(folder, { recursive: true }))
+
+describe.skipIf(!has('busybox'))('the built-in image', () => {
+  it('has the programs that busybox says it has', () => {
+    const listed = run('busybox', ['--list']).trim().split('\n')
+    expect(appletsOf(readFileSync('/bin/busybox'))).toEqual(listed)
+    expect(() => appletsOf(Buffer.alloc(1000))).toThrow(expect.objectContaining({ code: 'CORRUPT' }))
+  })
+
+  it('is built without a registry, once, and holds what a system needs', async () => {
+    const store = new ImageStore({ home: folder, http: { attempts: 1 } })
+    const image = await store.get('base')
+    checkFileSystem(image.disk)
+    expect(image.config).toEqual(BASE_CONFIG)
+    const busybox = join(folder, 'busybox')
+    debugfs(image.disk, `dump /bin/busybox ${busybox}`)
+    expect(readFileSync(busybox).equals(readFileSync('/bin/busybox'))).toBe(true)
+    expect(debugfs(image.disk, 'cat /etc/passwd')).toMatch(/^root:x:0:0:/)
+    expect(debugfs(image.disk, 'stat /bin/sh')).toMatch(/Fast link dest: "busybox"/)
+    expect(debugfs(image.disk, 'stat /tmp')).toMatch(/Mode: +01777/)
+    const again = await store.get('base', { onProgress: () => expect.unreachable() })
+    expect(again.disk).toBe(image.disk)
+    const elsewhere = await new ImageStore({ home: join(folder, 'other') }).get('base')
+    expect(elsewhere.id).toBe(image.id)
+  })
+})
