@@ -262,7 +262,9 @@ export class Builder {
       if (sib) {
         index = random.below(e.noRex ? 8 : 16)
         scale = random.below(4)
-        rm = (random.below(e.noRex ? 8 : 16) & ~0) as number
+        rm = random.below(e.noRex ? 8 : 16)
+        // The same register twice cannot be aimed exactly.
+        if (m?.aligned === 'always' && index === rm) index = 4
       }
     }
     if (!e.noRex) {

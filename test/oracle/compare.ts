@@ -39,7 +39,8 @@ export function differences(info: layout.CaseInfo, a: DataView, b: DataView): st
   const vector = b.getUint32(layout.TRAP, true)
   if (vector === 14) {
     check('error code', a.getUint32(layout.ERROR, true), b.getUint32(layout.ERROR, true))
-    check('cr2', a.getBigUint64(layout.CR2, true), b.getBigUint64(layout.CR2, true))
+    // AMD's FXSAVE and FXRSTOR touch the end of the area first.
+    if (info.tolerance !== 'fxsave') check('cr2', a.getBigUint64(layout.CR2, true), b.getBigUint64(layout.CR2, true))
   }
   for (const [i, name] of NAMES.entries()) check(name, a.getBigUint64(i * 8, true), b.getBigUint64(i * 8, true))
   const mask = COMPARED_FLAGS & ~info.undefinedFlags

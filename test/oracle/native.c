@@ -112,6 +112,8 @@ static void map(uint64_t address, size_t pages, int protection) {
     perror("native: mmap");
     exit(2);
   }
+  /* Touched, so that a fault is never about a page that is not there yet. */
+  memset(got, 0, pages * PAGE);
   if (mprotect(got, pages * PAGE, protection)) exit(2);
 }
 

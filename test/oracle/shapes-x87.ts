@@ -111,6 +111,7 @@ function state(): Shape[] {
     {
       name: 'fxrstor',
       build: b => {
+        b.tolerance = 'fxsave'
         b.randomX87()
         b.setFxImage()
         b.encode({

@@ -362,16 +362,14 @@ function maskedMove(op: usize, prefix: i32): void {
   const segment: i32 = load<u8>(op, OP_SEG)
   if (segment >= FS) address += load<u64>(cpu + segment * SEG_STRIDE, S_SEG + SEG_BASE)
   const value = prefix == PREFIX_66 ? xmm(dst(op)) : low64(mm(dst(op)))
-  let mask: u32 = i8x16.bitmask(prefix == PREFIX_66 ? xmm(src(op)) : low64(mm(src(op))))
-  if (mask) {
-    const first: u32 = ctz(mask),
-      last: u32 = 31 - <u32>clz(mask)
-    if (!probeWrite(address + first, last - first + 1)) return
-    for (let i: u32 = first; i <= last; i++) {
-      if (!((mask >> i) & 1)) continue
-      const half: u64 = i < 8 ? i64x2.extract_lane(value, 0) : i64x2.extract_lane(value, 1)
-      write8(address + i, <u32>(half >> ((i & 7) << 3)) & 0xff)
-    }
-  }
+  const mask: u32 = i8x16.bitmask(prefix == PREFIX_66 ? xmm(src(op)) : low64(mm(src(op))))
+  const size: u32 = prefix == PREFIX_66 ? 16 : 8
   if (prefix != PREFIX_66) enterMmx()
+  // The whole operand is checked, whatever the mask, as AMD's processors do.
+  if (!probeWrite(address, size)) return
+  for (let i: u32 = 0; i < size; i++) {
+    if (!((mask >> i) & 1)) continue
+    const half: u64 = i < 8 ? i64x2.extract_lane(value, 0) : i64x2.extract_lane(value, 1)
+    write8(address + i, <u32>(half >> ((i & 7) << 3)) & 0xff)
+  }
 }

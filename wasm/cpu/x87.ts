@@ -5,7 +5,7 @@
 import { cpu, gpr, setGpr } from './cpu'
 import { faulted, fpuTrapX87, raise, raiseUd, VECTOR_MF } from './fault'
 import { probeWrite, read16, read32, read64, read8, write16, write32, write64, write8 } from './memory'
-import { EA_REGISTER, OP_EA, OP_FLAGS, OP_IMM, OP_OFFSET, OPF_O16 } from './ops'
+import { EA_REGISTER, OP_AUX, OP_EA, OP_FLAGS, OP_IMM, OP_OFFSET, OPF_O16 } from './ops'
 import {
   aClass,
   DENORMAL,
@@ -105,11 +105,12 @@ function waits(): bool {
   return true
 }
 
-export function execFwait(): void {
-  waits()
-}
-
 export function execX87(op: usize, ea: u64): void {
+  // FWAIT only looks.
+  if (load<u8>(op, OP_AUX) == 8) {
+    waits()
+    return
+  }
   const encoded = load<u32>(op, OP_IMM)
   const group = (encoded >> 8) & 7
   const modrm = encoded & 0xff
