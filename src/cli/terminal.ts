@@ -10,6 +10,7 @@ export interface AttachedTerminal {
 
 export function attachTerminal(machine: Machine, onQuit: () => void): AttachedTerminal {
   const { stdin, stdout } = process
+  let attached = true
   const release = (): void => machine.console.release()
   const onOutput = (data: Uint8Array): void => {
     // A slow reader of our output slows the guest down, and nothing piles up here.
@@ -19,7 +20,9 @@ export function attachTerminal(machine: Machine, onQuit: () => void): AttachedTe
     const quit = stdin.isTTY ? data.indexOf(QUIT_KEY) : -1
     const typed = quit < 0 ? data : data.subarray(0, quit)
     stdin.pause()
-    void machine.console.write(typed).then(() => stdin.resume())
+    void machine.console.write(typed).then(() => {
+      if (attached) stdin.resume()
+    })
     if (quit >= 0) onQuit()
   }
   const restore = (): void => {
@@ -33,6 +36,7 @@ export function attachTerminal(machine: Machine, onQuit: () => void): AttachedTe
   process.on('exit', restore)
   return {
     detach: () => {
+      attached = false
       machine.off('console', onOutput)
       stdout.off('drain', release)
       stdin.off('data', onInput)

@@ -123,6 +123,23 @@ describe.skipIf(available.length === 0).each(available)('a machine on %s', accel
     await second.close()
   })
 
+  it('keeps what was typed and not yet read', async () => {
+    const first = await create({ program: ECHO })
+    first.start()
+    await first.pause()
+    await first.console.write('late.')
+    const state = decodeMachineState(encodeMachineState(await first.save()))
+    const second = await create({})
+    second.memory.write(0, first.memory.slice(0, first.memory.size))
+    await first.close()
+    const output = collect(second)
+    await second.restore(state)
+    await second.resume()
+    expect(await second.ended()).toEqual({ reason: 'power-off' })
+    expect(output()).toBe('late.')
+    await second.close()
+  })
+
   it('refuses a saved state of another shape, or a damaged one', async () => {
     const machine = await create({ program: COUNT_FOR_EVER })
     machine.start()

@@ -74,7 +74,8 @@ export class Machine extends EventEmitter<MachineEvents> {
     try {
       return new Machine(await assemble(checked, cleanup))
     } catch (error) {
-      for (const undo of cleanup.reverse()) await Promise.resolve(undo()).catch(() => {})
+      // The first failure is the one to report, whatever else fails on the way back.
+      for (const undo of cleanup.reverse()) await (async () => undo())().catch(() => {})
       throw error
     }
   }
@@ -99,6 +100,7 @@ export class Machine extends EventEmitter<MachineEvents> {
       if (this.#phase !== 'running') return
       this.#phase = 'paused'
       await this.#leave()
+      this.console.drain()
       if (this.#exit) return
       for (const device of this.#devices) await device.pause()
     })

@@ -13,7 +13,7 @@ export class ConsoleText {
     })
   }
 
-  async waitFor(pattern: RegExp, limitMs = 120_000): Promise<void> {
+  async waitFor(pattern: RegExp, limitMs = 240_000): Promise<void> {
     const deadline = Date.now() + limitMs
     while (!pattern.test(this.all)) {
       const { exit } = this.#machine
@@ -23,7 +23,7 @@ export class ConsoleText {
     }
   }
 
-  async end(limitMs = 60_000): Promise<MachineExit> {
+  async end(limitMs = 120_000): Promise<MachineExit> {
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_resolve, reject) => {
       timer = setTimeout(() => reject(new Error(`the guest did not end:\n${this.#tail()}`)), limitMs)

@@ -13,7 +13,7 @@ import type { MachineOptions } from '../../src/machine/machine-options.ts'
 import { decodeMachineState, encodeMachineState } from '../../src/machine/machine-state.ts'
 import { ConsoleText } from './console-text.ts'
 
-const LIMIT_MS = 170_000
+const LIMIT_MS = 400_000
 
 async function guestFiles(): Promise<Pick<MachineOptions, 'kernel' | 'initrd'>> {
   const found = await findKernel()

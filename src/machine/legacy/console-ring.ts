@@ -58,14 +58,19 @@ export class ConsoleRing {
     return byte
   }
 
+  /** A copy of everything, which stays. */
+  peek(): Uint8Array {
+    const tail = Atomics.load(this.words, this.tailIndex)
+    const data = new Uint8Array((Atomics.load(this.words, this.#head) - tail) >>> 0)
+    for (let i = 0; i < data.length; i++) data[i] = this.#bytes[(tail + i) & MASK]!
+    return data
+  }
+
   /** Takes everything, as a copy, and wakes a writer that waits for room. */
   take(): Uint8Array {
-    const tail = Atomics.load(this.words, this.tailIndex)
-    const count = (Atomics.load(this.words, this.#head) - tail) >>> 0
-    const data = new Uint8Array(count)
-    for (let i = 0; i < count; i++) data[i] = this.#bytes[(tail + i) & MASK]!
-    Atomics.store(this.words, this.tailIndex, (tail + count) | 0)
-    if (count > 0) Atomics.notify(this.words, this.tailIndex)
+    const data = this.peek()
+    Atomics.add(this.words, this.tailIndex, data.length)
+    if (data.length > 0) Atomics.notify(this.words, this.tailIndex)
     return data
   }
 }
