@@ -140,6 +140,7 @@ describe('the balloon', () => {
     expect(bench.device.control({ stats: true })).toMatchObject({
       stats: { freeMemory: 123_456_789, totalMemory: 2 ** 30 },
     })
+    bench.run()
     expect(driver.queues[2]!.takeUsed()).toHaveLength(1)
   })
 

@@ -55,6 +55,7 @@ export class BalloonDevice implements VirtioDevice {
   #writable!: IoVector
   #queues: readonly Virtqueue[] = []
   #hasStats = false
+  #statsWanted = false
   /** Queues exist only for features that were taken, and are numbered without gaps (as Linux and QEMU have it). */
   #reportingQueue = -1
 
@@ -83,6 +84,7 @@ export class BalloonDevice implements VirtioDevice {
   reset(): void {
     this.#queues = []
     this.#stats = {}
+    this.#statsWanted = false
     // The new driver has nothing in the balloon.
     this.#link.changeConfig(CONFIG_ACTUAL, pagesBytes(0))
   }
@@ -91,7 +93,8 @@ export class BalloonDevice implements VirtioDevice {
     const queue = this.#queues[index]
     if (queue === undefined) return false
     if (this.#hasStats && index === STATS_QUEUE) {
-      this.#readStats(queue)
+      if (this.#statsWanted) this.#askForStats(queue)
+      else this.#readStats(queue)
       return false
     }
     let share = FAIR_SHARE
@@ -179,13 +182,12 @@ export class BalloonDevice implements VirtioDevice {
   }
 
   /** Gives the buffer back: the driver answers with new figures. */
-  #askForStats(): void {
-    const queue = this.#hasStats ? this.#queues[STATS_QUEUE] : undefined
-    if (queue === undefined || !queue.ready) return
+  #askForStats(queue: Virtqueue): void {
     this.#readable.clear()
     this.#writable.clear()
     const head = queue.pop(this.#readable, this.#writable)
     if (head < 0) return
+    this.#statsWanted = false
     queue.push(head, 0)
     this.#link.publish(queue)
     queue.rearm()
@@ -199,7 +201,10 @@ export class BalloonDevice implements VirtioDevice {
       this.#targetPages = mib * PAGES_PER_MIB
       this.#link.changeConfig(CONFIG_NUM_PAGES, pagesBytes(this.#targetPages))
     }
-    if (wanted.stats === true) this.#askForStats()
+    if (wanted.stats === true && this.#hasStats && this.#queues.length > 0) {
+      this.#statsWanted = true
+      this.#link.ring(STATS_QUEUE)
+    }
     return { targetPages: this.#targetPages, actualPages: this.#actualPages, stats: { ...this.#stats } }
   }
 

@@ -74,6 +74,15 @@ function roundTrip(
   return bench.driver.queues[queue]!.takeUsed().map(used => used.length)
 }
 
+/** Whether one more request fits into `queue`; if not, rings it. */
+function hasRoom(bench: DeviceBench, queue: number): boolean {
+  const target = bench.driver.queues[queue]!
+  if (target.freeDescriptors === 0) target.takeUsed()
+  if (target.freeDescriptors > 0) return true
+  target.ring()
+  return false
+}
+
 const rng: Subject = {
   name: 'rng',
   queues: 1,
@@ -127,6 +136,7 @@ const vsock: Subject = {
     const folder = mkdtempSync(join(tmpdir(), 'vitrine-subject-'))
     const bench = new DeviceBench(new VsockDevice({ cid: GUEST_CID, path: join(folder, 'v.sock') }), options)
     const unknown = (): void => {
+      if (!hasRoom(bench, 1)) return
       bench.driver.queues[1]!.add([bench.driver.buffer(packetBytes({ op: OP_RW, srcPort: 1, dstPort: 2 }))])
       bench.driver.queues[1]!.ring()
     }
@@ -188,6 +198,7 @@ const net: Subject = {
   mount: options => {
     const bench = new DeviceBench(new NetDevice(new LoopbackLink({ limit: 8 }), { mac: '02:00:00:00:00:01' }), options)
     const send = (): void => {
+      if (!hasRoom(bench, 1)) return
       bench.driver.queues[1]!.add([bench.driver.buffer(new Uint8Array(72))])
       bench.driver.queues[1]!.ring()
     }

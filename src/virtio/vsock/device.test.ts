@@ -420,6 +420,7 @@ describe('vsock, when the guest starts again', () => {
     const saved = saveTransport(bench.transport)
     const copy = new DeviceBench(new VsockDevice({ cid: 77, path: `${path}2` }), { memory: bench.memory, index: 1 })
     restoreTransport(copy.transport, saved)
+    copy.run()
     expect(driver.queues[2]!.takeUsed()).toEqual([{ id: expect.any(Number), length: 4 }])
     expect(driver.bytes(event)).toEqual(new Uint8Array(4))
     expect(copy.driver.config(0)).toBe(77)

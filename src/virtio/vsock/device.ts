@@ -548,9 +548,8 @@ export class VsockDevice implements VirtioDevice {
   restore(state: SavedValue): void {
     this.#nextPort = restoreVsock(state, FIRST_HOST_PORT)
     this.#link.changeConfig(0, this.config)
-    if (this.#queues.length === 0) return
-    this.#eventPending = true
-    this.#sendEvent()
+    // Sent when the event queue is looked at, which is as soon as the loop turns.
+    this.#eventPending = this.#queues.length > 0
   }
 
   close(): void {
