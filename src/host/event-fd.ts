@@ -7,6 +7,8 @@ const EFD_NONBLOCK = 0o4000
 
 const one = new BigUint64Array([1n])
 const counter = new BigUint64Array(1)
+/** The same as two numbers: reading these makes no BigInt. */
+const halves = new Uint32Array(counter.buffer)
 
 /** A new non-blocking eventfd; its owner closes it. */
 export const createEventFd = (): number => check(sys.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 'eventfd')
@@ -29,5 +31,5 @@ export function drainEventFd(fd: number): number {
     if (errno === EAGAIN) return 0
     if (errno !== EINTR) throw new HostError('read', errno, 'eventfd')
   }
-  return Number(counter[0])
+  return halves[0]! + halves[1]! * 0x1_0000_0000
 }

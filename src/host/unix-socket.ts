@@ -54,10 +54,10 @@ export function listenUnix(path: string, backlog = 128): number {
   return fd
 }
 
-/** The next connection, or -1 when there is none now. */
+/** The next connection; WOULD_BLOCK when there is none now, BROKEN when there can be none (too many descriptors). */
 export function acceptUnix(fd: number): number {
   // Safe: a null address asks for none.
-  return sys.accept4(fd, null, null, SOCK_NONBLOCK | SOCK_CLOEXEC)
+  return outcome(sys.accept4(fd, null, null, SOCK_NONBLOCK | SOCK_CLOEXEC))
 }
 
 /** Connects, or -1: nobody listens there, or its backlog is full. A Unix socket connects at once or not at all. */

@@ -100,9 +100,9 @@ export class VsockDevice implements VirtioDevice {
 
   reset(): void {
     this.#queues = []
-    this.#listener.stop()
     for (const connection of this.#table.all()) this.#close(connection)
     for (const connection of this.#draining) this.#close(connection)
+    this.#listener.stop()
     this.#table.clear()
     this.#draining.clear()
     this.#replies.clear()
@@ -513,6 +513,7 @@ export class VsockDevice implements VirtioDevice {
     connection.events = -1
     closeFd(connection.fd)
     connection.fd = -1
+    this.#listener.listen(true)
   }
 
   /** Waits for what can be used now. A socket that hung up is never waited for: it would always be ready. */

@@ -2,7 +2,7 @@
 import { unlinkSync } from 'node:fs'
 import { closeFd } from '../../host/file.ts'
 import { POLLERR, POLLHUP, POLLIN, type PollSet } from '../../host/poll.ts'
-import { acceptUnix, listenUnix, peekBytes, readBytes, WOULD_BLOCK } from '../../host/unix-socket.ts'
+import { acceptUnix, BROKEN, listenUnix, peekBytes, readBytes, WOULD_BLOCK } from '../../host/unix-socket.ts'
 
 /** "CONNECT 4294967295\n" and some. */
 const MAX_LINE = 32
@@ -23,6 +23,7 @@ export class ConnectListener {
   /** Accepted, and not yet done saying where they want to go. */
   readonly #greeting = new Set<number>()
   #poll: PollSet | undefined
+  #listening = false
 
   constructor(path: string, handler: ConnectHandler) {
     this.#path = path
@@ -32,18 +33,27 @@ export class ConnectListener {
 
   start(poll: PollSet): void {
     this.#poll = poll
-    poll.add(this.#fd, POLLIN, () => this.#accept())
+    this.listen(true)
+  }
+
+  /** A listener that cannot accept (no more descriptors) would be ready for ever: it is left out until something closes. */
+  listen(wanted: boolean): void {
+    if (wanted === this.#listening || this.#poll === undefined) return
+    this.#listening = wanted
+    if (wanted) this.#poll.add(this.#fd, POLLIN, () => this.#accept())
+    else this.#poll.remove(this.#fd)
   }
 
   stop(): void {
-    this.#poll?.remove(this.#fd)
     for (const fd of this.#greeting) this.#end(fd)
+    this.listen(false)
     this.#poll = undefined
   }
 
   #accept(): void {
     for (;;) {
       const fd = acceptUnix(this.#fd)
+      if (fd === BROKEN) this.listen(false)
       if (fd < 0) return
       if (this.#greeting.size >= 64 || !this.#handler.hasRoom()) {
         closeFd(fd)
@@ -83,6 +93,7 @@ export class ConnectListener {
     this.#greeting.delete(fd)
     this.#poll?.remove(fd)
     closeFd(fd)
+    this.listen(true)
   }
 
   close(): void {

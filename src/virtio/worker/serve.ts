@@ -102,6 +102,8 @@ class DeviceServer {
         return saveTransport(this.#device(command.device))
       case 'restore':
         restoreTransport(this.#device(command.device), command.state)
+        // A restored machine is paused until it is resumed.
+        this.#paused.add(command.device)
         return null
       case 'reset':
         this.#device(command.device).reset()

@@ -86,6 +86,8 @@ describe('a device worker', () => {
     await again.attach(slot)
     driver.memory.slice(pending.address, 512).fill(0)
     await again.restore(saved)
+    expect(driver.bytes(pending)[0]).toBe(0)
+    await again.resume()
     // (The driver has seen this completion before, so it gets no interrupt for it.)
     await vi.waitFor(() => expect(driver.bytes(pending)[0]).toBe(3))
     await expect(again.restore(new Uint8Array([1, 2]))).rejects.toMatchObject({ code: 'BAD_STATE' })
