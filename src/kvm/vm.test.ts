@@ -309,6 +309,7 @@ describe.skipIf(kvmUnusable())('a vCPU of /dev/kvm (needs to be allowed to open 
     const { vm } = createVm(memory)
     expect(() => vm.vcpuTicket(1)).toThrow(/vCPU 1 does not exist/)
     expect(() => vm.interruptLine(4)).toThrow(/no interrupt controllers/)
+    expect(() => createVm(memory)).toThrow(/still open/)
     vm.close()
     expect(() => vm.kick(0)).toThrow(expect.objectContaining({ code: 'CLOSED' }))
   })

@@ -21,6 +21,9 @@ import { restoreVm, saveVm } from './vm-state.ts'
 const TSS_ADDRESS = 0xfffb_d000
 const IDENTITY_MAP_ADDRESS = 0xfffb_c000
 
+/** A memory has one place for each vCPU's pages, so it serves one machine at a time. */
+const memoriesInUse = new WeakSet<WebAssembly.Memory>()
+
 export class KvmVirtualMachine implements VirtualMachine {
   readonly accelerator = 'kvm'
   readonly memory: GuestMemory
@@ -40,11 +43,15 @@ export class KvmVirtualMachine implements VirtualMachine {
     this.cpus = cpus
     this.#chips = !bare
     this.#words = new Int32Array(memory.wasm.buffer)
+    memoriesInUse.add(memory.wasm)
   }
 
   static create(options: VmOptions, device?: string): KvmVirtualMachine {
     if (!Number.isInteger(options.cpus) || options.cpus < 1 || options.cpus > MAX_CPUS) {
       throw new KvmError('BAD_ARGUMENT', `${options.cpus} CPUs are not possible: give a number from 1 to ${MAX_CPUS}`)
+    }
+    if (memoriesInUse.has(options.memory.wasm)) {
+      throw new KvmError('BAD_ARGUMENT', 'this memory belongs to a machine that is still open: close that first')
     }
     const system = KvmSystem.open(device)
     try {
@@ -114,9 +121,15 @@ export class KvmVirtualMachine implements VirtualMachine {
     }
     let fd = this.#interrupts.get(gsi)
     if (fd === undefined) {
+      const vmFd = this.#open()
       fd = createEventFd()
+      try {
+        addIrqFd(vmFd, fd, gsi)
+      } catch (error) {
+        closeFd(fd)
+        throw error
+      }
       this.#interrupts.set(gsi, fd)
-      addIrqFd(this.#open(), fd, gsi)
     }
     return { kind: 'eventfd', gsi, fd }
   }
@@ -172,6 +185,7 @@ export class KvmVirtualMachine implements VirtualMachine {
     for (const { fd } of this.#doorbells) closeFd(fd)
     for (const fd of this.#interrupts.values()) closeFd(fd)
     if (this.#vmFd >= 0) closeFd(this.#vmFd)
+    memoriesInUse.delete(this.memory.wasm)
     releaseKickSignal()
   }
 
