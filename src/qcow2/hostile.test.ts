@@ -211,7 +211,7 @@ describe('hostile tables', () => {
     const random = new Random(9)
     const path = sample()
     const whole = readFileSync(path)
-    for (let i = 0; i < 400; i++) {
+    for (let i = 0; i < 120; i++) {
       const bytes = Uint8Array.from(whole)
       const area = random.pick([120, CLUSTER * 6, whole.length])
       for (let j = 0; j <= random.below(6); j++) {

@@ -1,0 +1,211 @@
+/**
+ * The QCOW2 engine without a guest, against qemu-img on the same files: 4 KiB accesses at the same scattered offsets,
+ * 1 MiB in order, and convert. Everything is in the page cache; our engine does one request at a time, qemu-img bench
+ * one and 32. Both sides flush once at the end of a write run, and both converts end with a flush.
+ */
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { IoVector } from '../../src/host/io-vector.ts'
+import { convertDisk } from '../../src/qcow2/convert.ts'
+import { createDisk } from '../../src/qcow2/create.ts'
+import { openDisk } from '../../src/qcow2/open.ts'
+import type { Qcow2Image } from '../../src/qcow2/qcow2-image.ts'
+import type { Benchmark, Sample } from '../harness/benchmark.ts'
+
+const SIZE = 256 * 1024 * 1024
+const SMALL = 4096
+const LARGE = 1024 * 1024
+const COUNT = 20_000
+/** New clusters: every one of the disk once. */
+const NEW_COUNT = SIZE / 65536
+/** An odd number of blocks, so that the offsets visit every block before one comes again. */
+const STEP = SMALL * 7919
+
+const METRICS = [
+  { name: 'read 4K', unit: 'IOPS', better: 'higher' },
+  { name: 'write 4K', unit: 'IOPS', better: 'higher' },
+  { name: 'write 4K new clusters', unit: 'IOPS', better: 'higher' },
+  { name: 'read 4K overlay', unit: 'IOPS', better: 'higher' },
+  { name: 'read 1M', unit: 'MiB/s', better: 'higher' },
+  { name: 'write 1M', unit: 'MiB/s', better: 'higher' },
+  { name: 'convert to raw', unit: 's', better: 'lower' },
+  { name: 'convert to qcow2', unit: 's', better: 'lower' },
+  { name: 'convert packed', unit: 's', better: 'lower' },
+] as const
+
+interface Files {
+  readonly folder: string
+  readonly full: string
+  readonly overlay: string
+}
+
+function prepare(): Files {
+  const folder = mkdtempSync(join(tmpdir(), 'vitrine-bench-qcow2-'))
+  const full = join(folder, 'full.qcow2')
+  const overlay = join(folder, 'overlay.qcow2')
+  createDisk(full, { format: 'qcow2', size: SIZE })
+  const image = openDisk(full, { format: 'qcow2' })
+  const bytes = new Uint8Array(LARGE)
+  // Half noise, half text-like: what packs, packs to about half.
+  for (let i = 0; i < LARGE; i++) bytes[i] = i % 64 < 32 ? Math.imul(i, 0x9e3779b1) >>> 24 : 97 + (i % 7)
+  const vector = new IoVector(bytes, 1)
+  vector.push(0, LARGE)
+  for (let at = 0; at < SIZE; at += LARGE) {
+    bytes[0] = at / LARGE
+    image.writev(at, vector)
+  }
+  image.close()
+  createDisk(overlay, { format: 'qcow2', size: SIZE, backing: { file: full, format: 'qcow2' } })
+  return { folder, full, overlay }
+}
+
+const seconds = (since: number): number => (performance.now() - since) / 1000
+
+const memory = new Uint8Array(new SharedArrayBuffer(LARGE))
+const vector = new IoVector(memory, 1)
+
+/** `count` accesses of `length` bytes, `step` apart, as qemu-img bench does them; seconds. */
+function access(image: Qcow2Image, write: boolean, count: number, length: number, step: number): number {
+  vector.clear()
+  vector.push(0, length)
+  let offset = 0
+  const start = performance.now()
+  for (let i = 0; i < count; i++) {
+    if (write) image.writev(offset, vector)
+    else image.readv(offset, vector)
+    offset = (offset + step) % SIZE
+  }
+  if (write) image.flush()
+  return seconds(start)
+}
+
+function withImage(path: string, readOnly: boolean, work: (image: Qcow2Image) => number): number {
+  const image = openDisk(path, { format: 'qcow2', readOnly })
+  try {
+    return work(image)
+  } finally {
+    image.close()
+  }
+}
+
+function freshImage(files: Files): string {
+  const path = join(files.folder, 'fresh.qcow2')
+  createDisk(path, { format: 'qcow2', size: SIZE, overwrite: true })
+  return path
+}
+
+async function convertOurs(files: Files, format: 'raw' | 'qcow2', compress: boolean): Promise<number> {
+  const source = openDisk(files.full, { format: 'qcow2', readOnly: true })
+  const start = performance.now()
+  await convertDisk(source, join(files.folder, 'ours.out'), { format, compress, overwrite: true })
+  const took = seconds(start)
+  source.close()
+  return took
+}
+
+async function sampleOurs(files: Files): Promise<Sample> {
+  const { full, overlay } = files
+  return {
+    'read 4K': COUNT / withImage(full, true, image => access(image, false, COUNT, SMALL, STEP)),
+    'write 4K': COUNT / withImage(full, false, image => access(image, true, COUNT, SMALL, STEP)),
+    'write 4K new clusters':
+      NEW_COUNT / withImage(freshImage(files), false, image => access(image, true, NEW_COUNT, SMALL, STEP)),
+    'read 4K overlay': COUNT / withImage(overlay, true, image => access(image, false, COUNT, SMALL, STEP)),
+    'read 1M': SIZE / LARGE / withImage(full, true, image => access(image, false, SIZE / LARGE, LARGE, LARGE)),
+    'write 1M': SIZE / LARGE / withImage(full, false, image => access(image, true, SIZE / LARGE, LARGE, LARGE)),
+    'convert to raw': await convertOurs(files, 'raw', false),
+    'convert to qcow2': await convertOurs(files, 'qcow2', false),
+    'convert packed': await convertOurs(files, 'qcow2', true),
+  }
+}
+
+/** qemu-img bench's own time, which leaves out its start. It flushes after the last write, as we do. */
+function qemuBench(path: string, depth: number, write: boolean, count: number, length: number, step: number): number {
+  const flush = write ? [`--flush-interval=${count}`] : []
+  const output = execFileSync(
+    'qemu-img',
+    [
+      'bench',
+      '-f',
+      'qcow2',
+      '-c',
+      String(count),
+      '-d',
+      String(depth),
+      '-s',
+      String(length),
+      '-S',
+      String(step),
+      ...(write ? ['-w'] : []),
+      ...flush,
+      path,
+    ],
+    { encoding: 'utf8' },
+  )
+  const match = /completed in ([\d.]+) seconds/.exec(output)
+  if (!match) throw new Error(`qemu-img bench said: ${output}`)
+  return Number(match[1])
+}
+
+function convertQemu(files: Files, format: string, ...options: string[]): number {
+  const start = performance.now()
+  execFileSync('qemu-img', [
+    'convert',
+    '-t',
+    'writeback',
+    '-f',
+    'qcow2',
+    '-O',
+    format,
+    ...options,
+    files.full,
+    join(files.folder, 'qemu.out'),
+  ])
+  return seconds(start)
+}
+
+async function sampleQemu(files: Files, depth: number): Promise<Sample> {
+  const { full, overlay } = files
+  const run = (path: string, write: boolean, count: number, length: number, step: number): number =>
+    count / qemuBench(path, depth, write, count, length, step)
+  return {
+    'read 4K': run(full, false, COUNT, SMALL, STEP),
+    'write 4K': run(full, true, COUNT, SMALL, STEP),
+    'write 4K new clusters': run(freshImage(files), true, NEW_COUNT, SMALL, STEP),
+    'read 4K overlay': run(overlay, false, COUNT, SMALL, STEP),
+    'read 1M': run(full, false, SIZE / LARGE, LARGE, LARGE),
+    'write 1M': run(full, true, SIZE / LARGE, LARGE, LARGE),
+    'convert to raw': convertQemu(files, 'raw'),
+    'convert to qcow2': convertQemu(files, 'qcow2'),
+    'convert packed': convertQemu(files, 'qcow2', '-c'),
+  }
+}
+
+function qemuVersion(): string | undefined {
+  try {
+    return execFileSync('qemu-img', ['--version'], { encoding: 'utf8' }).split('\n')[0]
+  } catch {
+    return undefined
+  }
+}
+
+export const benchmark: Benchmark = {
+  summary: 'the QCOW2 engine without a guest, against qemu-img bench and convert',
+  metrics: METRICS,
+  runs: 5,
+  open: async () => {
+    const version = qemuVersion()
+    const files = prepare()
+    const peers = version
+      ? [1, 32].map(depth => ({ name: `qemu depth ${depth}`, sample: () => sampleQemu(files, depth) }))
+      : []
+    return {
+      contestants: [{ name: 'ours', sample: () => sampleOurs(files) }, ...peers],
+      missing: version ? [] : [{ name: 'qemu', reason: 'qemu-img is not installed (apt-get install qemu-utils)' }],
+      host: { peer: version ?? 'none', storage: 'page cache' },
+      close: async () => rmSync(files.folder, { recursive: true, force: true }),
+    }
+  },
+}
