@@ -4,7 +4,7 @@
  * blocks that overlap the bytes written. Maps lie one after the other, a vCPU each; lists of blocks are private.
  */
 import { cpu } from './cpu'
-import { BLK_LENGTH, BLK_PAGE_NEXT, BLK_PHYS, BLK_VALID } from './ops'
+import { BLK_COUNT, BLK_HEADER_SIZE, BLK_HOST, BLK_LENGTH, BLK_PAGE_NEXT, BLK_VALID, H_STALE, OP_HANDLER, OP_RECORD_SIZE } from './ops'
 import { ramPage } from './ram'
 import {
   ATTN_MAILBOX,
@@ -84,10 +84,10 @@ export function dropBlocks(page: u32, offset: u32, bytes: u32): void {
   let dropped: u32 = 0
   while (block) {
     const next = load<u32>(block, BLK_PAGE_NEXT)
-    const start = load<u32>(block, BLK_PHYS) & 0xfff
+    const start = load<u32>(block, BLK_HOST) & 0xfff
     const length = <u32>load<u16>(block, BLK_LENGTH)
     if (start < offset + bytes && offset < start + length) {
-      store<u32>(block, 0, BLK_VALID)
+      killBlock(block)
       store<u32>(link, next)
       dropped++
     } else {
@@ -101,6 +101,14 @@ export function dropBlocks(page: u32, offset: u32, bytes: u32): void {
     store<u64>(cpu, load<u64>(cpu, S_COUNT_SMC) + dropped, S_COUNT_SMC)
     store<u32>(cpu, load<u32>(cpu, S_SMC_STAMP) + 1, S_SMC_STAMP)
   }
+}
+
+/** Marks a block invalid; should it be running, its next record leaves it. */
+export function killBlock(block: usize): void {
+  store<u32>(block, 0, BLK_VALID)
+  let op = block + BLK_HEADER_SIZE
+  const end = op + <u32>load<u16>(block, BLK_COUNT) * OP_RECORD_SIZE
+  for (; op < end; op += OP_RECORD_SIZE) store<u16>(op, H_STALE, OP_HANDLER)
 }
 
 /** In a message: the page was written, so drop the blocks there. Without it: the page has code now, so give up writing to it unseen. */
@@ -118,7 +126,7 @@ export function serveMailbox(): bool {
   const c = cpu
   const head = atomic.load<u32>(c + S_MAILBOX_HEAD)
   let tail = load<u32>(c, S_MAILBOX_TAIL)
-  const overflow = head - tail > MAILBOX_LENGTH
+  const overflow = head - tail > <u32>MAILBOX_LENGTH
   while (tail != head) {
     const at = c + S_MAILBOX + ((tail % MAILBOX_LENGTH) << 2)
     tail++

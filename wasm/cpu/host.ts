@@ -16,3 +16,6 @@ export declare function hostNow(): f64
 /** Wakes vCPU `index`, which may sleep in HLT. */
 @external('host', 'wake')
 export declare function hostWake(index: i32): void
+/** Seconds since 1970, of the clock on the wall. */
+@external('host', 'wallSeconds')
+export declare function hostWallSeconds(): f64

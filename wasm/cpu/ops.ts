@@ -13,7 +13,8 @@
  */
 
 // ---- block header ---------------------------------------------------------------------------------------------------
-export const BLK_PHYS = 0 // u64 guest-physical address of the first byte
+export const BLK_HOST = 0 // u32 shared-memory address of the first byte of its code (stands for the guest-physical address)
+export const BLK_PAGE = 4 // u32 number of its RAM page
 export const BLK_MODE = 8 // u32 mode word (MODE_* in state.ts)
 export const BLK_COUNT = 12 // u16 records
 export const BLK_LENGTH = 14 // u16 bytes of guest code (within one page, or two for a last instruction that crosses)
@@ -213,8 +214,138 @@ export const H_X87 = 287
 export const H_VECTOR = 288
 /** Undefined opcode: raises #UD. OP_AUX = 1: #GP(0) (instruction longer than 15 bytes). OP_AUX = 2: code fetch faulted (fault repeated by fetching again). */
 export const H_UNDEFINED = 289
-/** A compare or test fused with the Jcc that follows it in the next record is run by the first one's id + nothing: kept plain. */
-export const H_COUNT = 290
+/** LOCK ADD OR ADC SBB AND SUB XOR on memory: OP_AUX = ALU_*; OP_AUX2 = 1: OP_IMM, else register OP_SRC; OP_SIZE. */
+export const H_ALU_LOCKED = 290
+/** The block's code was overwritten while it ran: continue at BLOCK_RIP + OP_OFFSET. Put over every record of a dropped block. */
+export const H_STALE = 291
+export const H_COUNT = 292
+
+// OP_AUX of H_STACK. Operand size OP_SIZE; stack-pointer size from the mode word.
+export const STACK_PUSH_R = 0 // OP_SRC
+export const STACK_PUSH_I = 1
+export const STACK_PUSH_M = 2
+export const STACK_POP_R = 3 // OP_DST
+export const STACK_POP_M = 4 // the address is formed after RSP was raised
+export const STACK_PUSHF = 5
+export const STACK_PUSH_SEG = 6 // OP_AUX2 = segment
+export const STACK_PUSHA = 7
+export const STACK_POPA = 8
+export const STACK_ENTER = 9 // OP_IMM = size | level << 16
+export const STACK_LEAVE = 10
+
+// OP_AUX of H_STRING.
+export const STR_MOVS = 0
+export const STR_CMPS = 1
+export const STR_STOS = 2
+export const STR_LODS = 3
+export const STR_SCAS = 4
+export const STR_INS = 5
+export const STR_OUTS = 6
+
+// OP_AUX of H_BRANCH: near transfers outside the 64-bit fast ones. Targets wrap at OP_SIZE.
+export const BR_CALL = 0 // OP_IMM target
+export const BR_RET = 1 // OP_IMM bytes to release
+export const BR_JMP_RM = 2
+export const BR_CALL_RM = 3
+export const BR_LOOPNE = 4
+export const BR_LOOPE = 5
+export const BR_LOOP = 6
+export const BR_JCXZ = 7
+
+// OP_AUX of H_FLAGOP.
+export const FLAGOP_CLC = 0
+export const FLAGOP_STC = 1
+export const FLAGOP_CMC = 2
+export const FLAGOP_CLD = 3
+export const FLAGOP_STD = 4
+export const FLAGOP_LAHF = 5
+export const FLAGOP_SAHF = 6
+export const FLAGOP_SALC = 7
+
+// OP_AUX of H_MISC.
+export const MISC_DAA = 0
+export const MISC_DAS = 1
+export const MISC_AAA = 2
+export const MISC_AAS = 3
+export const MISC_AAM = 4
+export const MISC_AAD = 5
+export const MISC_XLAT = 6
+export const MISC_MOVBE_LOAD = 7
+export const MISC_MOVBE_STORE = 8
+export const MISC_CRC32 = 9 // OP_SIZE of the source; OP_DST is 32 bits (zero-extended)
+export const MISC_BOUND = 10
+export const MISC_ARPL = 11
+export const MISC_MOV_FROM_SEG = 12 // OP_AUX2 = segment; register (OP_SIZE) or memory (16 bits)
+export const MISC_SLDT = 13
+export const MISC_STR = 14
+export const MISC_VERR = 15
+export const MISC_VERW = 16
+export const MISC_LAR = 17
+export const MISC_LSL = 18
+export const MISC_SMSW = 19
+export const MISC_SGDT = 20
+export const MISC_SIDT = 21
+export const MISC_RDPMC = 24
+export const MISC_XGETBV = 25
+export const MISC_RDPID = 26
+export const MISC_FXSAVE = 27
+export const MISC_FXRSTOR = 28
+export const MISC_LDMXCSR = 29
+export const MISC_STMXCSR = 30
+export const MISC_XSAVE = 31
+export const MISC_XRSTOR = 32
+export const MISC_CLFLUSH = 33
+export const MISC_FENCE = 34
+export const MISC_RDRAND = 35
+export const MISC_RDFSBASE = 36 // OP_AUX2 = 0 RDFSBASE 1 RDGSBASE 2 WRFSBASE 3 WRGSBASE
+export const MISC_ADCX = 37
+export const MISC_ADOX = 38
+export const MISC_CPUID = 39
+export const MISC_XSAVEC = 40
+export const MISC_XSAVEOPT = 41
+
+// OP_AUX of H_SYSTEM: each ends its block, with S_RIP already at the NEXT instruction (a fault puts it back).
+export const SYS_HLT = 0
+export const SYS_CLI = 1
+export const SYS_STI = 2
+export const SYS_IN = 3 // OP_AUX2 = 1: port is OP_IMM, else DX
+export const SYS_OUT = 4
+export const SYS_INT = 5 // OP_IMM = vector; OP_AUX2 = 0 INT n, 1 INT3, 2 INTO, 3 INT1
+export const SYS_IRET = 6
+export const SYS_CALL_FAR = 7 // OP_IMM = offset | selector << 32
+export const SYS_JMP_FAR = 8
+export const SYS_CALL_FAR_M = 9
+export const SYS_JMP_FAR_M = 10
+export const SYS_RET_FAR = 11 // OP_IMM = bytes to release
+export const SYS_SYSCALL = 12
+export const SYS_SYSRET = 13
+export const SYS_SYSENTER = 14
+export const SYS_SYSEXIT = 15
+export const SYS_LLDT = 16
+export const SYS_LTR = 17
+export const SYS_LGDT = 18
+export const SYS_LIDT = 19
+export const SYS_LMSW = 20
+export const SYS_INVLPG = 21
+export const SYS_SWAPGS = 22
+export const SYS_XSETBV = 23
+export const SYS_CLTS = 24
+export const SYS_WBINVD = 25
+export const SYS_MOV_FROM_CR = 26 // OP_AUX2 = number; OP_SRC register
+export const SYS_MOV_TO_CR = 27
+export const SYS_MOV_FROM_DR = 28
+export const SYS_MOV_TO_DR = 29
+export const SYS_WRMSR = 30
+export const SYS_RDMSR = 31
+export const SYS_MOV_TO_SEG = 32 // OP_AUX2 = segment
+export const SYS_POP_SEG = 33
+export const SYS_LOAD_FAR = 34 // LDS LES LFS LGS LSS: OP_AUX2 = segment
+export const SYS_POPF = 35
+export const SYS_INVPCID = 36
+export const SYS_MONITOR = 37
+export const SYS_MWAIT = 38
+export const SYS_RDTSC = 39
+export const SYS_RDTSCP = 40
 
 // x87, MMX and SSE reach x87.ts / sse.ts through two functions (bodies by the owner of those files):
 //   execX87(op: usize, ea: u64): void        execVector(op: usize, ea: u64): void

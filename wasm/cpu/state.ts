@@ -70,7 +70,7 @@ export const FLAG_SHIFT = 10
 export const S_ATTENTION = 0xb8
 /** u32: 1 while the vCPU sleeps in HLT (Atomics.wait on S_ATTENTION). */
 export const S_HALTED = 0xbc
-/** u64: instructions retired (whole blocks; exact between blocks and after faults). */
+/** u64: instructions retired so far = this - S_BUDGET (exact outside run() and in H_SYSTEM and H_MISC handlers). */
 export const S_RETIRED = 0xc0
 /** u32 CODE mode word, part of the key of blocks: MODE_*. */
 export const S_MODE = 0xc8
@@ -89,6 +89,7 @@ export const ATTN_KICK = 2 // return to the host
 export const ATTN_MAILBOX = 4 // another vCPU asks for an invalidation
 export const ATTN_SHADOW = 8 // an interrupt shadow (STI, MOV SS) or trap flag needs one-instruction care
 export const ATTN_TIMER = 16 // a timer deadline may have passed
+export const ATTN_HALT = 32 // the vCPU is in HLT or waits for SIPI: do not run instructions
 
 export const MODE_16 = 0
 export const MODE_32 = 1
@@ -263,10 +264,31 @@ export const S_TLB_HUGE = 0x870 // u32: 1 when the TLBs hold part of a 1 GiB pag
 export const S_MAILBOX_HEAD = 0x874 // u32, atomic
 export const S_MAILBOX_TAIL = 0x878
 export const S_STOP = 0x87c // u32: 1 when the host asked to stop after this instruction
+/** u32: epoch, privilege and mode of jump-cache entries that are valid now. */
+export const S_JUMP_KEY = 0x900
 /** A filter of 2 MiB regions with large pages in the TLBs: 128 bytes. */
 export const S_LARGE_FILTER = 0x880
 /** Scratch numbers of the transcendental instructions (widefloat.ts): 512 bytes. */
-export const S_FPU_SCRATCH = 0x900
+export const S_FPU_SCRATCH = 0x3000
+/** A copy of a memory operand that cannot be worked on in place (rmw.ts): data, address, size. */
+export const S_BOUNCE = 0x910
+export const S_BOUNCE_ADDRESS = 0x920 // u64
+export const S_BOUNCE_SIZE = 0x928 // u32
+export const S_TF_ARMED = 0x92c // u32: 1 while an instruction runs that began with TF set
+export const S_CODE_BREAK_SKIP = 0x930 // u32: 1 = do not take an instruction breakpoint at this RIP again
+export const S_SPEC_CTRL = 0x938 // u64
+/** f64 nanoseconds: when the local APIC timer fires next; infinity when it does not. */
+export const S_TIMER_DUE = 0x940
+/** f64 nanoseconds: when it was started, and its period (one-shot and periodic). */
+export const S_TIMER_START = 0x948
+export const S_TIMER_PERIOD = 0x950
+/** f64 nanoseconds added to time in deterministic mode: idle time that was skipped. */
+export const S_IDLE_SKIPPED = 0x958
+export const S_RDRAND = 0x960 // u64: state of the random generator
+export const S_INIT_PENDING = 0x968 // u32
+export const S_SIPI_PENDING = 0x96c // u32
+/** u32 in vCPU 0: taken while a vCPU does an atomic access that WebAssembly cannot (unaligned, 16 bytes). */
+export const S_BUS_LOCK = 0x934
 /** Local APIC: 1 KiB, registers as in xAPIC space divided by 4 (see apic.ts). */
 export const S_APIC = 0xc00
 /** List of filled TLB slots since the last flush: 512 x u32. */
@@ -277,3 +299,17 @@ export const S_MAILBOX = 0x1800
 export const MAILBOX_LENGTH = 256
 /** A block that is not cached (an instruction across two pages): header and records. */
 export const S_SCRATCH_BLOCK = 0x2000
+
+// ---- chips that all vCPUs share: offsets from S_CHIPS's address ----------------------------------------------------
+/** u32: interrupt lines raised by devices and not yet routed, a bit each; any thread sets bits (then ATTN_INTERRUPT on vCPU 0). */
+export const C_LINES = 0x000
+export const C_IOAPIC_SELECT = 0x004
+export const C_IOAPIC_ID = 0x008
+export const C_PORT61 = 0x00c
+export const C_PIT_DUE = 0x010 // f64 ns
+export const C_CMOS_INDEX = 0x018
+export const C_PIC = 0x020 // 2 x 16 bytes
+export const C_IOAPIC_TABLE = 0x040 // 24 x u64
+export const C_PIT = 0x100 // 3 x 32 bytes
+export const C_CMOS = 0x180 // 128 bytes
+export const CHIPS_SIZE = 0x200

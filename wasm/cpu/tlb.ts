@@ -4,6 +4,8 @@ import { PAGE_MASK, TLB_ADDEND, TLB_BYTES, TLB_EXEC, TLB_INDEX_MASK, TLB_META, T
 import {
   S_COUNT_FLUSHES,
   S_EPOCH,
+  S_JUMP_CACHE,
+  S_JUMP_KEY,
   S_LARGE_FILTER,
   S_TLB_HUGE,
   S_TLB_KERNEL,
@@ -36,7 +38,11 @@ export function noteTlbFill(entry: usize): void {
 /** Bumps the epoch, which empties the jump cache. */
 @inline
 export function bumpEpoch(): void {
-  store<u32>(cpu, load<u32>(cpu, S_EPOCH) + 1, S_EPOCH)
+  const epoch = (load<u32>(cpu, S_EPOCH) + 1) & 0x1ff_ffff
+  store<u32>(cpu, epoch, S_EPOCH)
+  store<u32>(cpu, (epoch << 7) | (load<u32>(cpu, S_JUMP_KEY) & 127), S_JUMP_KEY)
+  // Epochs come round once in 33 million: entries of that long ago must not match.
+  if (epoch == 0) memory.fill(load<u32>(cpu, S_JUMP_CACHE), 0xff, 4096 * 16)
 }
 
 /** Everything, global pages too: CR0, CR4, EFER changes and INVPCID of all. */

@@ -1,0 +1,912 @@
+/** Decodes one instruction: prefixes and one-byte opcodes (Intel SDM vol. 2 appendix A). Two-byte opcodes are in decode-0f.ts. */
+import { decode0f } from './decode-0f'
+import {
+  absoluteOperand,
+  addrSize,
+  allowLock,
+  at,
+  begin,
+  default64,
+  endBlock,
+  ends,
+  fetch16,
+  fetch32,
+  fetch64,
+  fetch8,
+  immediate,
+  is64,
+  isMemory,
+  lock,
+  lockable,
+  mod,
+  modByte,
+  modrm,
+  opSize,
+  prefix66,
+  reg,
+  registerOffset,
+  rep,
+  rex,
+  ripRelative,
+  rm,
+  segment,
+  setAux,
+  setDst,
+  setHandler,
+  setImm,
+  setLock,
+  setOpSize,
+  setPrefix66,
+  setPrefix67,
+  setRep,
+  setRex,
+  setSegment,
+  setSegmentKind,
+  setSize,
+  setSrc,
+  settleSizes,
+  start,
+  undefined_,
+} from './decode-modrm'
+import * as O from './ops'
+import { CS, DS, ES, FS, GS, S_RAX, SS } from './state'
+
+/** Distance of the instruction from the block's start, for branch targets. */
+export let blockOffset: i64 = 0
+
+/** Decodes at `code` into the record `op`; returns the length. `decodeEnds()` tells whether the block must end here. */
+export function decodeOne(op: usize, code: usize, modeWord: u32, offset: u32): u32 {
+  memory.fill(op, 0, O.OP_RECORD_SIZE)
+  begin(code, modeWord)
+  blockOffset = <i64>offset
+  let opcode: u32 = 0
+  for (;;) {
+    opcode = fetch8()
+    if (is64 && (opcode & 0xf0) == 0x40) {
+      setRex(opcode)
+      opcode = fetch8()
+      if (!isPrefix(opcode)) break
+      // A REX that is not last is ignored; look at this byte again as a prefix.
+      setRex(0)
+    }
+    if (!takePrefix(opcode)) break
+    if (at - start > 15) break
+  }
+  settleSizes()
+  store<u8>(op, O.EA_REGISTER, O.OP_EA)
+  store<u8>(op, DS, O.OP_SEG)
+  if (opcode == 0x0f) decode0f(op)
+  else decodeByte(op, opcode)
+  let length = <u32>(at - start)
+  if (length > 15) {
+    setAux(op, O.H_UNDEFINED, 1)
+    length = 15
+    endBlock()
+  } else if (lock && !(lockable && load<u8>(op, O.OP_EA) != O.EA_REGISTER)) {
+    undefined_(op)
+  }
+  if (ripRelative) store<i64>(op, load<i64>(op, O.OP_DISP) + <i64>(offset + length), O.OP_DISP)
+  store<u8>(op, <u8>length, O.OP_LENGTH)
+  store<u16>(op, <u16>offset, O.OP_OFFSET)
+  let flags: u32 = load<u8>(op, O.OP_FLAGS)
+  if (lock) flags |= O.OPF_LOCK
+  if (rep == 0xf2) flags |= O.OPF_REPNE
+  else if (rep == 0xf3) flags |= O.OPF_REP
+  if (opSize == 1) flags |= O.OPF_O16
+  if (rex & 8) flags |= O.OPF_REX_W
+  if (addrSize == 4) flags |= O.OPF_A32
+  else if (addrSize == 2) flags |= O.OPF_A16
+  store<u8>(op, <u8>flags, O.OP_FLAGS)
+  return length
+}
+
+export function decodeEnds(): bool {
+  return ends
+}
+
+function isPrefix(byte: u32): bool {
+  if (byte == 0x66 || byte == 0x67 || byte == 0xf0 || byte == 0xf2 || byte == 0xf3) return true
+  if (byte == 0x26 || byte == 0x2e || byte == 0x36 || byte == 0x3e || byte == 0x64 || byte == 0x65) return true
+  return is64 && (byte & 0xf0) == 0x40
+}
+
+function takePrefix(byte: u32): bool {
+  if (byte == 0x66) setPrefix66()
+  else if (byte == 0x67) setPrefix67()
+  else if (byte == 0xf0) setLock()
+  else if (byte == 0xf2 || byte == 0xf3) setRep(byte)
+  else if (byte == 0x64) setSegment(FS)
+  else if (byte == 0x65) setSegment(GS)
+  else if (byte == 0x26 || byte == 0x2e || byte == 0x36 || byte == 0x3e) {
+    // In 64-bit code these are null prefixes: they do not undo FS or GS.
+    if (!is64) setSegment(byte == 0x26 ? ES : byte == 0x2e ? CS : byte == 0x36 ? SS : DS)
+  } else return false
+  return true
+}
+
+/** ALU with ModRM: `toReg` is the direction bit. */
+export function aluModrm(op: usize, alu: u32, size: u32, toReg: bool): void {
+  modrm(op)
+  setSize(op, size)
+  if (!isMemory()) {
+    setDst(op, toReg ? reg : rm, size)
+    setSrc(op, toReg ? rm : reg, size)
+    setHandler(op, O.H_ALU + (alu * 5 + O.FORM_RR) * 4 + size)
+  } else if (toReg) {
+    setDst(op, reg, size)
+    setHandler(op, O.H_ALU + (alu * 5 + O.FORM_RM) * 4 + size)
+  } else {
+    setSrc(op, reg, size)
+    memoryAlu(op, alu, O.FORM_MR, size)
+  }
+}
+
+/** An ALU operation with memory destination: LOCK gets its own handler. */
+function memoryAlu(op: usize, alu: u32, form: u32, size: u32): void {
+  if (alu < <u32>O.ALU_CMP) allowLock()
+  if (lock) {
+    setAux(op, O.H_ALU_LOCKED, alu)
+    store<u8>(op, form == O.FORM_MI ? 1 : 0, O.OP_AUX2)
+  } else setHandler(op, O.H_ALU + (alu * 5 + form) * 4 + size)
+}
+
+/** rm, imm with the ModRM already read. */
+function aluImmediate(op: usize, alu: u32, size: u32, value: i64): void {
+  setSize(op, size)
+  setImm(op, value)
+  if (isMemory()) memoryAlu(op, alu, O.FORM_MI, size)
+  else {
+    setDst(op, rm, size)
+    setHandler(op, O.H_ALU + (alu * 5 + O.FORM_RI) * 4 + size)
+  }
+}
+
+/** rm is the only operand: OP_DST in register form. */
+function shiftGroup(op: usize, size: u32, countKind: u32): void {
+  modrm(op)
+  setSize(op, size)
+  let kind = reg & 7
+  if (kind == 6) kind = 4
+  store<u8>(op, <u8>kind, O.OP_AUX)
+  if (!isMemory()) setDst(op, rm, size)
+  if (countKind == 2) {
+    setHandler(op, isMemory() ? O.H_SHIFT_MCL : O.H_SHIFT_RCL)
+    return
+  }
+  const count = (countKind == 1 ? 1 : fetch8()) & (size == 3 ? 63 : 31)
+  setImm(op, count)
+  if (isMemory()) {
+    setHandler(op, O.H_SHIFT_MI)
+    return
+  }
+  if (count == 0) {
+    // Changes nothing but, at 32 bits, clears the upper half.
+    if (size == 2) {
+      setSrc(op, rm, 2)
+      setHandler(op, O.H_MOV + O.FORM_RR * 4 + 2)
+    } else setHandler(op, O.H_NOP)
+    return
+  }
+  setHandler(op, O.H_SHIFT_RI)
+  if (size < 2) return
+  const wide: u32 = size - 2
+  if (kind == 4) setHandler(op, O.H_SHL32 + wide)
+  else if (kind == 5) setHandler(op, O.H_SHR32 + wide)
+  else if (kind == 7) setHandler(op, O.H_SAR32 + wide)
+  else if (kind == 0) setHandler(op, O.H_ROL32 + wide)
+  else if (kind == 1) setHandler(op, O.H_ROR32 + wide)
+}
+
+export function stack(op: usize, kind: u32): void {
+  setAux(op, O.H_STACK, kind)
+  setSize(op, opSize)
+}
+
+export function system(op: usize, kind: u32): void {
+  setAux(op, O.H_SYSTEM, kind)
+  setSize(op, opSize)
+  endBlock()
+}
+
+export function misc(op: usize, kind: u32): void {
+  setAux(op, O.H_MISC, kind)
+  setSize(op, opSize)
+}
+
+/** A near branch's operand size: in 64-bit code always 64. */
+export function branchSize(): void {
+  if (is64) setOpSize(3)
+}
+
+/** Fetches a relative offset of `bytes` and stores the target as a distance from the block's start. */
+export function relative(op: usize, size: u32): void {
+  const distance = immediate(size)
+  setImm(op, blockOffset + <i64>(at - start) + distance)
+}
+
+export function conditional(op: usize, condition: u32, size: u32): void {
+  branchSize()
+  relative(op, size)
+  setSize(op, opSize)
+  setAux(op, O.H_JCC, condition)
+  endBlock()
+}
+
+/** Branch kinds of 16/32-bit code and the counted ones. */
+function branch(op: usize, kind: u32): void {
+  setAux(op, O.H_BRANCH, kind)
+  setSize(op, opSize)
+  endBlock()
+}
+
+function stringOp(op: usize, kind: u32, size: u32): void {
+  setAux(op, O.H_STRING, kind)
+  setSize(op, size)
+  setSegmentKind(op, DS)
+}
+
+function accumulatorImmediate(op: usize, alu: u32, size: u32): void {
+  store<u8>(op, S_RAX, O.OP_DST)
+  setSize(op, size)
+  setImm(op, immediate(size))
+  setHandler(op, O.H_ALU + (alu * 5 + O.FORM_RI) * 4 + size)
+}
+
+function moveStore(op: usize, size: u32): void {
+  modrm(op)
+  setSize(op, size)
+  setSrc(op, reg, size)
+  if (isMemory()) setHandler(op, O.H_MOV + O.FORM_MR * 4 + size)
+  else {
+    setDst(op, rm, size)
+    setHandler(op, O.H_MOV + O.FORM_RR * 4 + size)
+  }
+}
+
+function moveLoad(op: usize, size: u32): void {
+  modrm(op)
+  setSize(op, size)
+  setDst(op, reg, size)
+  if (isMemory()) setHandler(op, O.H_MOV + O.FORM_RM * 4 + size)
+  else {
+    setSrc(op, rm, size)
+    setHandler(op, O.H_MOV + O.FORM_RR * 4 + size)
+  }
+}
+
+function exchange(op: usize, size: u32): void {
+  modrm(op)
+  setSize(op, size)
+  setDst(op, reg, size)
+  if (isMemory()) {
+    allowLock()
+    setHandler(op, O.H_XCHG_M)
+  } else {
+    setSrc(op, rm, size)
+    setHandler(op, O.H_XCHG_RR)
+  }
+}
+
+function push(op: usize, number: u32): void {
+  default64()
+  setSrc(op, number, 3)
+  setSize(op, opSize)
+  if (opSize == 3) setHandler(op, O.H_PUSH64)
+  else stack(op, O.STACK_PUSH_R)
+}
+
+function pop(op: usize, number: u32): void {
+  default64()
+  setDst(op, number, 3)
+  setSize(op, opSize)
+  if (opSize == 3) setHandler(op, O.H_POP64)
+  else stack(op, O.STACK_POP_R)
+}
+
+function pushImmediate(op: usize, size: u32): void {
+  default64()
+  setImm(op, immediate(size))
+  setSize(op, opSize)
+  if (opSize == 3) setHandler(op, O.H_PUSHI64)
+  else stack(op, O.STACK_PUSH_I)
+}
+
+function group3(op: usize, size: u32): void {
+  modrm(op)
+  setSize(op, size)
+  const kind = reg & 7
+  if (kind < 2) {
+    aluImmediate(op, O.ALU_TEST, size, immediate(size))
+  } else if (kind < 4) {
+    if (isMemory()) {
+      allowLock()
+      setAux(op, O.H_UNARY_M, kind)
+    } else {
+      setDst(op, rm, size)
+      setHandler(op, (kind == 2 ? O.H_NOT_R : O.H_NEG_R) + size)
+    }
+  } else {
+    setAux(op, O.H_MULDIV, kind)
+    if (!isMemory()) setSrc(op, rm, size)
+  }
+}
+
+function incDec(op: usize, size: u32, kind: u32): void {
+  setSize(op, size)
+  if (isMemory()) {
+    allowLock()
+    setAux(op, O.H_UNARY_M, kind)
+  } else {
+    setDst(op, rm, size)
+    setHandler(op, (kind == 0 ? O.H_INC_R : O.H_DEC_R) + size)
+  }
+}
+
+function group5(op: usize): void {
+  modrm(op)
+  const kind = reg & 7
+  switch (kind) {
+    case 0:
+    case 1:
+      incDec(op, opSize, kind)
+      return
+    case 2:
+    case 4: {
+      branchSize()
+      setSize(op, opSize)
+      if (!isMemory()) setSrc(op, rm, 3)
+      if (opSize == 3) {
+        if (kind == 2) setHandler(op, isMemory() ? O.H_CALLM64 : O.H_CALLR64)
+        else setHandler(op, isMemory() ? O.H_JMPM64 : O.H_JMPR64)
+        endBlock()
+      } else branch(op, kind == 2 ? O.BR_CALL_RM : O.BR_JMP_RM)
+      return
+    }
+    case 3:
+    case 5:
+      if (!isMemory()) undefined_(op)
+      else system(op, kind == 3 ? O.SYS_CALL_FAR_M : O.SYS_JMP_FAR_M)
+      return
+    case 6:
+      default64()
+      if (isMemory()) stack(op, O.STACK_PUSH_M)
+      else {
+        setSrc(op, rm, 3)
+        setSize(op, opSize)
+        if (opSize == 3) setHandler(op, O.H_PUSH64)
+        else stack(op, O.STACK_PUSH_R)
+      }
+      return
+    default:
+      undefined_(op)
+  }
+}
+
+/** Far pointer in the instruction: not in 64-bit code. */
+function farImmediate(op: usize, kind: u32): void {
+  if (is64) {
+    undefined_(op)
+    return
+  }
+  const offset: u64 = opSize == 1 ? fetch16() : fetch32()
+  setImm(op, <i64>(offset | (<u64>fetch16() << 32)))
+  system(op, kind)
+}
+
+function not64(op: usize, kind: u32): void {
+  if (is64) undefined_(op)
+  else misc(op, kind)
+}
+
+function segmentPush(op: usize, number: u32): void {
+  if (is64 && number < <u32>FS) {
+    undefined_(op)
+    return
+  }
+  default64()
+  stack(op, O.STACK_PUSH_SEG)
+  store<u8>(op, <u8>number, O.OP_AUX2)
+}
+
+function segmentPop(op: usize, number: u32): void {
+  if (is64 && number < <u32>FS) {
+    undefined_(op)
+    return
+  }
+  default64()
+  system(op, O.SYS_POP_SEG)
+  store<u8>(op, <u8>number, O.OP_AUX2)
+}
+
+export function loadFar(op: usize, number: u32): void {
+  modrm(op)
+  if (!isMemory()) {
+    undefined_(op)
+    return
+  }
+  setDst(op, reg, opSize)
+  system(op, O.SYS_LOAD_FAR)
+  store<u8>(op, <u8>number, O.OP_AUX2)
+}
+
+function port(op: usize, kind: u32, size: u32, immediatePort: bool): void {
+  if (immediatePort) {
+    setImm(op, fetch8())
+    store<u8>(op, 1, O.OP_AUX2)
+  }
+  system(op, kind)
+  setSize(op, size)
+}
+
+function decodeByte(op: usize, opcode: u32): void {
+  if (opcode < 0x40) {
+    const alu = opcode >> 3
+    switch (opcode & 7) {
+      case 0:
+        aluModrm(op, alu, 0, false)
+        return
+      case 1:
+        aluModrm(op, alu, opSize, false)
+        return
+      case 2:
+        aluModrm(op, alu, 0, true)
+        return
+      case 3:
+        aluModrm(op, alu, opSize, true)
+        return
+      case 4:
+        accumulatorImmediate(op, alu, 0)
+        return
+      case 5:
+        accumulatorImmediate(op, alu, opSize)
+        return
+      case 6:
+        segmentPush(op, alu) // ES CS SS DS: 06 0E 16 1E; the others are prefixes
+        return
+      default:
+        if (opcode >= 0x27) not64(op, O.MISC_DAA + ((opcode - 0x27) >> 3))
+        else if (alu == CS) undefined_(op)
+        else segmentPop(op, alu)
+        return
+    }
+  }
+  switch (opcode >> 3) {
+    case 0x40 >> 3: // INC, in 16/32-bit code
+    case 0x48 >> 3:
+      setSize(op, opSize)
+      setDst(op, opcode & 7, opSize)
+      setHandler(op, (opcode < 0x48 ? O.H_INC_R : O.H_DEC_R) + opSize)
+      return
+    case 0x50 >> 3:
+      push(op, (opcode & 7) | ((rex & 1) << 3))
+      return
+    case 0x58 >> 3:
+      pop(op, (opcode & 7) | ((rex & 1) << 3))
+      return
+    case 0x70 >> 3:
+    case 0x78 >> 3:
+      conditional(op, opcode & 15, 0)
+      return
+    case 0x90 >> 3: {
+      const number = (opcode & 7) | ((rex & 1) << 3)
+      if (number == 0) {
+        setAux(op, O.H_NOP, rep == 0xf3 ? 1 : 0)
+        return
+      }
+      setSize(op, opSize)
+      store<u8>(op, S_RAX, O.OP_DST)
+      setSrc(op, number, opSize)
+      setHandler(op, O.H_XCHG_RR)
+      return
+    }
+    case 0xb0 >> 3:
+      setSize(op, 0)
+      setDst(op, (opcode & 7) | ((rex & 1) << 3), 0)
+      setImm(op, <i64>(<i8>fetch8()))
+      setHandler(op, O.H_MOV + O.FORM_RI * 4)
+      return
+    case 0xb8 >> 3:
+      setSize(op, opSize)
+      setDst(op, (opcode & 7) | ((rex & 1) << 3), opSize)
+      setImm(op, opSize == 3 ? <i64>fetch64() : immediate(opSize))
+      setHandler(op, O.H_MOV + O.FORM_RI * 4 + opSize)
+      return
+    case 0xd8 >> 3:
+      modrm(op)
+      setAux(op, O.H_X87, opcode & 7)
+      setSize(op, opSize)
+      setImm(op, ((opcode & 7) << 8) | modByte)
+      store<u8>(op, <u8>(reg & 7), O.OP_DST)
+      store<u8>(op, <u8>(rm & 7), O.OP_SRC)
+      return
+  }
+  decodeRest(op, opcode)
+}
+
+function decodeRest(op: usize, opcode: u32): void {
+  switch (opcode) {
+    case 0x60:
+    case 0x61:
+      if (is64) undefined_(op)
+      else stack(op, opcode == 0x60 ? O.STACK_PUSHA : O.STACK_POPA)
+      return
+    case 0x62:
+      if (is64) {
+        undefined_(op)
+        return
+      }
+      modrm(op)
+      if (!isMemory()) undefined_(op)
+      else {
+        setDst(op, reg, opSize)
+        misc(op, O.MISC_BOUND)
+      }
+      return
+    case 0x63:
+      modrm(op)
+      if (is64) {
+        setSize(op, opSize)
+        setDst(op, reg, opSize)
+        if (!isMemory()) setSrc(op, rm, 2)
+        if (opSize == 3) setHandler(op, isMemory() ? O.H_MOVSX_M32 : O.H_MOVSX_R32)
+        else setHandler(op, O.H_MOV + (isMemory() ? O.FORM_RM : O.FORM_RR) * 4 + opSize)
+      } else {
+        setDst(op, reg, 1)
+        setSrc(op, rm, 1)
+        misc(op, O.MISC_ARPL)
+      }
+      return
+    case 0x68:
+      pushImmediate(op, opSize)
+      return
+    case 0x69:
+    case 0x6b:
+      modrm(op)
+      setSize(op, opSize)
+      setDst(op, reg, opSize)
+      if (!isMemory()) setSrc(op, rm, opSize)
+      setImm(op, immediate(opcode == 0x69 ? opSize : 0))
+      setAux(op, isMemory() ? O.H_IMUL_M : O.H_IMUL_R, 1)
+      return
+    case 0x6a:
+      pushImmediate(op, 0)
+      return
+    case 0x6c:
+    case 0x6d:
+    case 0x6e:
+    case 0x6f:
+      stringOp(op, opcode < 0x6e ? O.STR_INS : O.STR_OUTS, opcode & 1 ? min<u32>(opSize, 2) : 0)
+      return
+    case 0x80:
+    case 0x82:
+      if (opcode == 0x82 && is64) {
+        undefined_(op)
+        return
+      }
+      modrm(op)
+      aluImmediate(op, reg & 7, 0, immediate(0))
+      return
+    case 0x81:
+      modrm(op)
+      aluImmediate(op, reg & 7, opSize, immediate(opSize))
+      return
+    case 0x83:
+      modrm(op)
+      aluImmediate(op, reg & 7, opSize, immediate(0))
+      return
+    case 0x84:
+      aluModrm(op, O.ALU_TEST, 0, false)
+      return
+    case 0x85:
+      aluModrm(op, O.ALU_TEST, opSize, false)
+      return
+    case 0x86:
+      exchange(op, 0)
+      return
+    case 0x87:
+      exchange(op, opSize)
+      return
+    case 0x88:
+      moveStore(op, 0)
+      return
+    case 0x89:
+      moveStore(op, opSize)
+      return
+    case 0x8a:
+      moveLoad(op, 0)
+      return
+    case 0x8b:
+      moveLoad(op, opSize)
+      return
+    case 0x8c:
+      modrm(op)
+      if ((reg & 7) > <u32>GS) undefined_(op)
+      else {
+        if (!isMemory()) setSrc(op, rm, opSize)
+        misc(op, O.MISC_MOV_FROM_SEG)
+        store<u8>(op, <u8>(reg & 7), O.OP_AUX2)
+      }
+      return
+    case 0x8d:
+      modrm(op)
+      if (!isMemory()) undefined_(op)
+      else {
+        setSize(op, opSize)
+        setDst(op, reg, opSize)
+        setHandler(op, O.H_LEA + opSize)
+        // No segment takes part: keep only the width of the address.
+        store<u8>(op, addrSize == 8 ? O.EA_FLAT64 : addrSize == 4 ? O.EA_FLAT32 : O.EA_SEG16, O.OP_EA)
+      }
+      return
+    case 0x8e:
+      modrm(op)
+      if ((reg & 7) > <u32>GS || (reg & 7) == CS) undefined_(op)
+      else {
+        if (!isMemory()) setSrc(op, rm, 1)
+        system(op, O.SYS_MOV_TO_SEG)
+        store<u8>(op, <u8>(reg & 7), O.OP_AUX2)
+      }
+      return
+    case 0x8f:
+      modrm(op)
+      default64()
+      if ((reg & 7) != 0) undefined_(op)
+      else if (isMemory()) stack(op, O.STACK_POP_M)
+      else pop(op, rm)
+      return
+    case 0x98:
+      setHandler(op, O.H_CBW)
+      setSize(op, opSize)
+      return
+    case 0x99:
+      setHandler(op, O.H_CWD)
+      setSize(op, opSize)
+      return
+    case 0x9a:
+      farImmediate(op, O.SYS_CALL_FAR)
+      return
+    case 0x9b:
+      setAux(op, O.H_X87, 8) // FWAIT: OP_AUX = 8
+      setImm(op, 0x800)
+      return
+    case 0x9c:
+      default64()
+      stack(op, O.STACK_PUSHF)
+      return
+    case 0x9d:
+      default64()
+      system(op, O.SYS_POPF)
+      return
+    case 0x9e:
+      setAux(op, O.H_FLAGOP, O.FLAGOP_SAHF)
+      return
+    case 0x9f:
+      setAux(op, O.H_FLAGOP, O.FLAGOP_LAHF)
+      return
+    case 0xa0:
+    case 0xa1:
+    case 0xa2:
+    case 0xa3: {
+      const size = opcode & 1 ? opSize : 0
+      absoluteOperand(op)
+      setSize(op, size)
+      store<u8>(op, S_RAX, O.OP_DST)
+      store<u8>(op, S_RAX, O.OP_SRC)
+      setHandler(op, O.H_MOV + (opcode < 0xa2 ? O.FORM_RM : O.FORM_MR) * 4 + size)
+      return
+    }
+    case 0xa4:
+    case 0xa5:
+      stringOp(op, O.STR_MOVS, opcode & 1 ? opSize : 0)
+      return
+    case 0xa6:
+    case 0xa7:
+      stringOp(op, O.STR_CMPS, opcode & 1 ? opSize : 0)
+      return
+    case 0xa8:
+      accumulatorImmediate(op, O.ALU_TEST, 0)
+      return
+    case 0xa9:
+      accumulatorImmediate(op, O.ALU_TEST, opSize)
+      return
+    case 0xaa:
+    case 0xab:
+      stringOp(op, O.STR_STOS, opcode & 1 ? opSize : 0)
+      return
+    case 0xac:
+    case 0xad:
+      stringOp(op, O.STR_LODS, opcode & 1 ? opSize : 0)
+      return
+    case 0xae:
+    case 0xaf:
+      stringOp(op, O.STR_SCAS, opcode & 1 ? opSize : 0)
+      return
+    case 0xc0:
+      shiftGroup(op, 0, 0)
+      return
+    case 0xc1:
+      shiftGroup(op, opSize, 0)
+      return
+    case 0xc2:
+    case 0xc3:
+      branchSize()
+      setImm(op, opcode == 0xc2 ? fetch16() : 0)
+      setSize(op, opSize)
+      if (opSize == 3) {
+        setHandler(op, opcode == 0xc2 ? O.H_RETI64 : O.H_RET64)
+        endBlock()
+      } else branch(op, O.BR_RET)
+      return
+    case 0xc4:
+    case 0xc5:
+      if (is64) undefined_(op)
+      else loadFar(op, opcode == 0xc4 ? ES : DS)
+      return
+    case 0xc6:
+    case 0xc7: {
+      const size = opcode & 1 ? opSize : 0
+      modrm(op)
+      if ((reg & 7) != 0) {
+        undefined_(op)
+        return
+      }
+      setSize(op, size)
+      setImm(op, immediate(size))
+      if (!isMemory()) setDst(op, rm, size)
+      setHandler(op, O.H_MOV + (isMemory() ? O.FORM_MI : O.FORM_RI) * 4 + size)
+      return
+    }
+    case 0xc8: {
+      default64()
+      const bytes = fetch16()
+      setImm(op, bytes | ((fetch8() & 31) << 16))
+      stack(op, O.STACK_ENTER)
+      return
+    }
+    case 0xc9:
+      default64()
+      if (opSize == 3) setHandler(op, O.H_LEAVE64)
+      else stack(op, O.STACK_LEAVE)
+      return
+    case 0xca:
+    case 0xcb:
+      setImm(op, opcode == 0xca ? fetch16() : 0)
+      system(op, O.SYS_RET_FAR)
+      return
+    case 0xcc:
+      setImm(op, 3)
+      system(op, O.SYS_INT)
+      store<u8>(op, 1, O.OP_AUX2)
+      return
+    case 0xcd:
+      setImm(op, fetch8())
+      system(op, O.SYS_INT)
+      return
+    case 0xce:
+      if (is64) {
+        undefined_(op)
+        return
+      }
+      setImm(op, 4)
+      system(op, O.SYS_INT)
+      store<u8>(op, 2, O.OP_AUX2)
+      return
+    case 0xcf:
+      system(op, O.SYS_IRET)
+      return
+    case 0xd0:
+      shiftGroup(op, 0, 1)
+      return
+    case 0xd1:
+      shiftGroup(op, opSize, 1)
+      return
+    case 0xd2:
+      shiftGroup(op, 0, 2)
+      return
+    case 0xd3:
+      shiftGroup(op, opSize, 2)
+      return
+    case 0xd4:
+    case 0xd5:
+      setImm(op, fetch8())
+      not64(op, opcode == 0xd4 ? O.MISC_AAM : O.MISC_AAD)
+      return
+    case 0xd6:
+      if (is64) undefined_(op)
+      else setAux(op, O.H_FLAGOP, O.FLAGOP_SALC)
+      return
+    case 0xd7:
+      misc(op, O.MISC_XLAT)
+      setSegmentKind(op, DS)
+      return
+    case 0xe0:
+    case 0xe1:
+    case 0xe2:
+    case 0xe3:
+      branchSize()
+      relative(op, 0)
+      branch(op, O.BR_LOOPNE + (opcode & 3))
+      return
+    case 0xe4:
+    case 0xe5:
+      port(op, O.SYS_IN, opcode & 1 ? min<u32>(opSize, 2) : 0, true)
+      return
+    case 0xe6:
+    case 0xe7:
+      port(op, O.SYS_OUT, opcode & 1 ? min<u32>(opSize, 2) : 0, true)
+      return
+    case 0xe8:
+      branchSize()
+      relative(op, min<u32>(opSize, 2))
+      setSize(op, opSize)
+      if (opSize == 3) {
+        setHandler(op, O.H_CALL64)
+        endBlock()
+      } else branch(op, O.BR_CALL)
+      return
+    case 0xe9:
+    case 0xeb:
+      branchSize()
+      relative(op, opcode == 0xe9 ? min<u32>(opSize, 2) : 0)
+      setSize(op, opSize)
+      setHandler(op, O.H_JMP)
+      endBlock()
+      return
+    case 0xea:
+      farImmediate(op, O.SYS_JMP_FAR)
+      return
+    case 0xec:
+    case 0xed:
+      port(op, O.SYS_IN, opcode & 1 ? min<u32>(opSize, 2) : 0, false)
+      return
+    case 0xee:
+    case 0xef:
+      port(op, O.SYS_OUT, opcode & 1 ? min<u32>(opSize, 2) : 0, false)
+      return
+    case 0xf1:
+      setImm(op, 1)
+      system(op, O.SYS_INT)
+      store<u8>(op, 3, O.OP_AUX2)
+      return
+    case 0xf4:
+      system(op, O.SYS_HLT)
+      return
+    case 0xf5:
+      setAux(op, O.H_FLAGOP, O.FLAGOP_CMC)
+      return
+    case 0xf6:
+      group3(op, 0)
+      return
+    case 0xf7:
+      group3(op, opSize)
+      return
+    case 0xf8:
+      setAux(op, O.H_FLAGOP, O.FLAGOP_CLC)
+      return
+    case 0xf9:
+      setAux(op, O.H_FLAGOP, O.FLAGOP_STC)
+      return
+    case 0xfa:
+      system(op, O.SYS_CLI)
+      return
+    case 0xfb:
+      system(op, O.SYS_STI)
+      return
+    case 0xfc:
+      setAux(op, O.H_FLAGOP, O.FLAGOP_CLD)
+      return
+    case 0xfd:
+      setAux(op, O.H_FLAGOP, O.FLAGOP_STD)
+      return
+    case 0xfe:
+      modrm(op)
+      if ((reg & 7) > 1) undefined_(op)
+      else incDec(op, 0, reg & 7)
+      return
+    case 0xff:
+      group5(op)
+      return
+    default:
+      undefined_(op)
+  }
+}

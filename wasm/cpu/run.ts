@@ -1,0 +1,2152 @@
+/**
+ * Tier 0: the interpreter over predecoded blocks. One loop, one switch: what runs often is in line, the rest is a call.
+ *
+ * Inside a case: `continue` goes to the next record (`op` was advanced), `break` leaves the block, either because S_FAULT is
+ * set or because `rip` (and, for a direct branch, `slot`, where the successor may be linked) has been set.
+ */
+import { alu2, dec, inc, neg, putReg, shift } from './alu'
+import { attend } from './attend'
+import { findBlock, linkAllowed, setLinkAllowed } from './blocks'
+import { cpu } from './cpu'
+import { effective, offsetOnly } from './ea'
+import * as X from './exec'
+import { setCarryOverflow, setShiftFlags, condition } from './flags'
+import { deliverFault } from './interrupts'
+import { read16, read32, read64, read8, write16, write32, write64, write8 } from './memory'
+import {
+  BLK_COUNT,
+  BLK_HEADER_SIZE,
+  BLK_LINK_NEXT,
+  BLK_LINK_TAKEN,
+  BLK_VALID,
+  OP_AUX,
+  OP_DISP,
+  OP_DST,
+  OP_HANDLER,
+  OP_IMM,
+  OP_LENGTH,
+  OP_OFFSET,
+  OP_RECORD_SIZE,
+  OP_SIZE,
+  OP_SRC,
+  EA_REGISTER,
+  OP_EA,
+} from './ops'
+import { beginRmw, endRmw } from './rmw'
+import { execVector } from './sse'
+import {
+  EXIT_BUDGET,
+  EXIT_STOPPED,
+  FAULT_EXIT,
+  S_ATTENTION,
+  S_BLOCK_RIP,
+  S_BUDGET,
+  S_EXIT,
+  S_FAULT,
+  S_RETIRED,
+  S_RIP,
+  S_RSP,
+  S_RBP,
+  S_STOP,
+  S_RAX,
+  S_RDX,
+} from './state'
+import { execX87 } from './x87'
+import { raiseGp } from './fault'
+
+@inline
+function shlBits32(x: u32, r: u32, n: u32): u32 {
+  const out = (x >> (32 - n)) & 1
+  return out | ((out ^ (r >> 31)) << 11)
+}
+
+@inline
+function shlBits64(x: u64, r: u64, n: u64): u32 {
+  const out = <u32>(x >> (64 - n)) & 1
+  return out | ((out ^ <u32>(r >> 63)) << 11)
+}
+
+/** Near transfers wrap at their operand size outside 64-bit code. */
+@inline
+function wrapRip(op: usize, rip: u64): u64 {
+  const size = load<u8>(op, OP_SIZE)
+  return size == 3 ? rip : size == 2 ? rip & 0xffff_ffff : rip & 0xffff
+}
+
+/** A RIP that would not be canonical is a #GP in the instruction that would load it. */
+@inline
+function canonical(address: u64): bool {
+  return <u64>((<i64>(address << 16)) >> 16) == address
+}
+
+/** Runs about `budget` instructions; the reason for stopping is in S_EXIT. */
+export function run(budget: i32): void {
+  const c = cpu
+  let left = budget
+  let rip = load<u64>(c, S_RIP)
+  let blockRip: u64 = rip
+  let slot: usize = 0
+  let link: usize = 0
+  let op: usize = 0
+  store<u64>(c, load<u64>(c, S_RETIRED) + <u64>budget, S_RETIRED)
+  for (;;) {
+    // ---- between blocks: `rip` is exact ----
+    if (load<u32>(c, S_FAULT)) {
+      store<u64>(c, rip, S_RIP)
+      store<i32>(c, left, S_BUDGET)
+      if (load<u32>(c, S_FAULT) == FAULT_EXIT) {
+        store<u32>(c, 0, S_FAULT)
+        break
+      }
+      if (!deliverFault()) break
+      rip = load<u64>(c, S_RIP)
+      link = 0
+    }
+    if (left <= 0 || atomic.load<u32>(c + S_ATTENTION)) {
+      store<u64>(c, rip, S_RIP)
+      store<i32>(c, left, S_BUDGET)
+      if (left <= 0) {
+        store<u32>(c, EXIT_BUDGET, S_EXIT)
+        break
+      }
+      if (!attend()) break
+      rip = load<u64>(c, S_RIP)
+      link = 0
+    }
+    setLinkAllowed(link)
+    let block = findBlock(rip)
+    link = 0
+    if (!block) {
+      op = 0
+      continue
+    }
+    if (linkAllowed) store<u32>(linkAllowed, <u32>block)
+    // ---- blocks that follow each other by direct branches in a page ----
+    for (;;) {
+      blockRip = rip
+      store<u64>(c, rip, S_BLOCK_RIP)
+      left -= <i32>load<u16>(block, BLK_COUNT)
+      op = block + BLK_HEADER_SIZE
+      slot = 0
+      for (;;) {
+        switch (<u32>load<u16>(op, OP_HANDLER)) {
+        case 0: { // fall
+          slot = block + BLK_LINK_NEXT
+          rip = blockRip + load<u64>(op, OP_IMM)
+          break
+        }
+        case 1: // unused
+        case 2: // unused
+        case 3: // unused
+          break
+        case 4: { // add RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 0, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 5: { // add RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 0, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 6: { // add RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 0, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 7: { // add RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 0, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 8: { // add RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 0, load<i8>(d), load<i8>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 9: { // add RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 0, load<i16>(d), load<i16>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 10: { // add RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 0, load<i32>(d), load<i32>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 11: { // add RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 0, load<i64>(d), load<i64>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 12: { // add RM 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i8>(d, alu2<i8>(c, 0, load<i8>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 13: { // add RM 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i16>(d, alu2<i16>(c, 0, load<i16>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 14: { // add RM 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i32>(d, alu2<i32>(c, 0, load<i32>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 15: { // add RM 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i64>(d, alu2<i64>(c, 0, load<i64>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 16: { // add MR 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 0, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 17: { // add MR 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 0, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 18: { // add MR 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 0, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 19: { // add MR 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 0, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 20: { // add MI 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 0, load<i8>(p), load<i8>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 21: { // add MI 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 0, load<i16>(p), load<i16>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 22: { // add MI 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 0, load<i32>(p), load<i32>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 23: { // add MI 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 0, load<i64>(p), load<i64>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 24: { // or RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 1, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 25: { // or RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 1, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 26: { // or RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 1, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 27: { // or RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 1, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 28: { // or RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 1, load<i8>(d), load<i8>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 29: { // or RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 1, load<i16>(d), load<i16>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 30: { // or RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 1, load<i32>(d), load<i32>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 31: { // or RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 1, load<i64>(d), load<i64>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 32: { // or RM 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i8>(d, alu2<i8>(c, 1, load<i8>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 33: { // or RM 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i16>(d, alu2<i16>(c, 1, load<i16>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 34: { // or RM 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i32>(d, alu2<i32>(c, 1, load<i32>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 35: { // or RM 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i64>(d, alu2<i64>(c, 1, load<i64>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 36: { // or MR 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 1, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 37: { // or MR 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 1, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 38: { // or MR 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 1, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 39: { // or MR 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 1, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 40: { // or MI 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 1, load<i8>(p), load<i8>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 41: { // or MI 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 1, load<i16>(p), load<i16>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 42: { // or MI 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 1, load<i32>(p), load<i32>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 43: { // or MI 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 1, load<i64>(p), load<i64>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 44: { // adc RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 2, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 45: { // adc RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 2, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 46: { // adc RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 2, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 47: { // adc RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 2, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 48: { // adc RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 2, load<i8>(d), load<i8>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 49: { // adc RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 2, load<i16>(d), load<i16>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 50: { // adc RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 2, load<i32>(d), load<i32>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 51: { // adc RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 2, load<i64>(d), load<i64>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 52: { // adc RM 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i8>(d, alu2<i8>(c, 2, load<i8>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 53: { // adc RM 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i16>(d, alu2<i16>(c, 2, load<i16>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 54: { // adc RM 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i32>(d, alu2<i32>(c, 2, load<i32>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 55: { // adc RM 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i64>(d, alu2<i64>(c, 2, load<i64>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 56: { // adc MR 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 2, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 57: { // adc MR 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 2, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 58: { // adc MR 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 2, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 59: { // adc MR 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 2, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 60: { // adc MI 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 2, load<i8>(p), load<i8>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 61: { // adc MI 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 2, load<i16>(p), load<i16>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 62: { // adc MI 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 2, load<i32>(p), load<i32>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 63: { // adc MI 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 2, load<i64>(p), load<i64>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 64: { // sbb RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 3, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 65: { // sbb RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 3, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 66: { // sbb RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 3, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 67: { // sbb RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 3, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 68: { // sbb RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 3, load<i8>(d), load<i8>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 69: { // sbb RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 3, load<i16>(d), load<i16>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 70: { // sbb RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 3, load<i32>(d), load<i32>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 71: { // sbb RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 3, load<i64>(d), load<i64>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 72: { // sbb RM 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i8>(d, alu2<i8>(c, 3, load<i8>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 73: { // sbb RM 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i16>(d, alu2<i16>(c, 3, load<i16>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 74: { // sbb RM 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i32>(d, alu2<i32>(c, 3, load<i32>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 75: { // sbb RM 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i64>(d, alu2<i64>(c, 3, load<i64>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 76: { // sbb MR 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 3, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 77: { // sbb MR 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 3, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 78: { // sbb MR 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 3, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 79: { // sbb MR 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 3, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 80: { // sbb MI 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 3, load<i8>(p), load<i8>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 81: { // sbb MI 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 3, load<i16>(p), load<i16>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 82: { // sbb MI 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 3, load<i32>(p), load<i32>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 83: { // sbb MI 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 3, load<i64>(p), load<i64>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 84: { // and RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 4, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 85: { // and RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 4, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 86: { // and RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 4, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 87: { // and RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 4, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 88: { // and RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 4, load<i8>(d), load<i8>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 89: { // and RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 4, load<i16>(d), load<i16>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 90: { // and RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 4, load<i32>(d), load<i32>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 91: { // and RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 4, load<i64>(d), load<i64>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 92: { // and RM 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i8>(d, alu2<i8>(c, 4, load<i8>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 93: { // and RM 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i16>(d, alu2<i16>(c, 4, load<i16>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 94: { // and RM 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i32>(d, alu2<i32>(c, 4, load<i32>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 95: { // and RM 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i64>(d, alu2<i64>(c, 4, load<i64>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 96: { // and MR 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 4, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 97: { // and MR 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 4, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 98: { // and MR 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 4, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 99: { // and MR 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 4, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 100: { // and MI 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 4, load<i8>(p), load<i8>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 101: { // and MI 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 4, load<i16>(p), load<i16>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 102: { // and MI 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 4, load<i32>(p), load<i32>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 103: { // and MI 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 4, load<i64>(p), load<i64>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 104: { // sub RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 5, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 105: { // sub RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 5, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 106: { // sub RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 5, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 107: { // sub RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 5, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 108: { // sub RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 5, load<i8>(d), load<i8>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 109: { // sub RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 5, load<i16>(d), load<i16>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 110: { // sub RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 5, load<i32>(d), load<i32>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 111: { // sub RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 5, load<i64>(d), load<i64>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 112: { // sub RM 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i8>(d, alu2<i8>(c, 5, load<i8>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 113: { // sub RM 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i16>(d, alu2<i16>(c, 5, load<i16>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 114: { // sub RM 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i32>(d, alu2<i32>(c, 5, load<i32>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 115: { // sub RM 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i64>(d, alu2<i64>(c, 5, load<i64>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 116: { // sub MR 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 5, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 117: { // sub MR 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 5, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 118: { // sub MR 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 5, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 119: { // sub MR 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 5, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 120: { // sub MI 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 5, load<i8>(p), load<i8>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 121: { // sub MI 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 5, load<i16>(p), load<i16>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 122: { // sub MI 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 5, load<i32>(p), load<i32>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 123: { // sub MI 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 5, load<i64>(p), load<i64>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 124: { // xor RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 6, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 125: { // xor RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 6, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 126: { // xor RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 6, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 127: { // xor RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 6, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 128: { // xor RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, alu2<i8>(c, 6, load<i8>(d), load<i8>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 129: { // xor RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, alu2<i16>(c, 6, load<i16>(d), load<i16>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 130: { // xor RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, alu2<i32>(c, 6, load<i32>(d), load<i32>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 131: { // xor RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, alu2<i64>(c, 6, load<i64>(d), load<i64>(op, OP_IMM)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 132: { // xor RM 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i8>(d, alu2<i8>(c, 6, load<i8>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 133: { // xor RM 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i16>(d, alu2<i16>(c, 6, load<i16>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 134: { // xor RM 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i32>(d, alu2<i32>(c, 6, load<i32>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 135: { // xor RM 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i64>(d, alu2<i64>(c, 6, load<i64>(d), b))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 136: { // xor MR 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 6, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 137: { // xor MR 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 6, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 138: { // xor MR 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 6, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 139: { // xor MR 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 6, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 140: { // xor MI 8
+          const p = beginRmw<i8>(effective(c, op))
+          if (!p) break
+          store<i8>(p, alu2<i8>(c, 6, load<i8>(p), load<i8>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 141: { // xor MI 16
+          const p = beginRmw<i16>(effective(c, op))
+          if (!p) break
+          store<i16>(p, alu2<i16>(c, 6, load<i16>(p), load<i16>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 142: { // xor MI 32
+          const p = beginRmw<i32>(effective(c, op))
+          if (!p) break
+          store<i32>(p, alu2<i32>(c, 6, load<i32>(p), load<i32>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 143: { // xor MI 64
+          const p = beginRmw<i64>(effective(c, op))
+          if (!p) break
+          store<i64>(p, alu2<i64>(c, 6, load<i64>(p), load<i64>(op, OP_IMM)))
+          endRmw(c, p)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 144: { // cmp RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i8>(c, 7, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 145: { // cmp RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i16>(c, 7, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 146: { // cmp RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i32>(c, 7, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 147: { // cmp RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i64>(c, 7, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 148: { // cmp RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i8>(c, 7, load<i8>(d), load<i8>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 149: { // cmp RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i16>(c, 7, load<i16>(d), load<i16>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 150: { // cmp RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i32>(c, 7, load<i32>(d), load<i32>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 151: { // cmp RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i64>(c, 7, load<i64>(d), load<i64>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 152: { // cmp RM 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i8>(c, 7, load<i8>(d), b)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 153: { // cmp RM 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i16>(c, 7, load<i16>(d), b)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 154: { // cmp RM 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i32>(c, 7, load<i32>(d), b)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 155: { // cmp RM 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const b = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i64>(c, 7, load<i64>(d), b)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 156: { // cmp MR 8
+          const a = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i8>(c, 7, a, load<i8>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 157: { // cmp MR 16
+          const a = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i16>(c, 7, a, load<i16>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 158: { // cmp MR 32
+          const a = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i32>(c, 7, a, load<i32>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 159: { // cmp MR 64
+          const a = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i64>(c, 7, a, load<i64>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 160: { // cmp MI 8
+          const a = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i8>(c, 7, a, load<i8>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 161: { // cmp MI 16
+          const a = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i16>(c, 7, a, load<i16>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 162: { // cmp MI 32
+          const a = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i32>(c, 7, a, load<i32>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 163: { // cmp MI 64
+          const a = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i64>(c, 7, a, load<i64>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 164: { // test RR 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i8>(c, 8, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 165: { // test RR 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i16>(c, 8, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 166: { // test RR 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i32>(c, 8, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 167: { // test RR 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i64>(c, 8, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 168: { // test RI 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i8>(c, 8, load<i8>(d), load<i8>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 169: { // test RI 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i16>(c, 8, load<i16>(d), load<i16>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 170: { // test RI 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i32>(c, 8, load<i32>(d), load<i32>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 171: { // test RI 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          alu2<i64>(c, 8, load<i64>(d), load<i64>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 172: // unused: TEST has no such form
+        case 173: // unused: TEST has no such form
+        case 174: // unused: TEST has no such form
+        case 175: // unused: TEST has no such form
+        case 176: { // test MR 8
+          const a = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i8>(c, 8, a, load<i8>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 177: { // test MR 16
+          const a = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i16>(c, 8, a, load<i16>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 178: { // test MR 32
+          const a = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i32>(c, 8, a, load<i32>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 179: { // test MR 64
+          const a = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i64>(c, 8, a, load<i64>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 180: { // test MI 8
+          const a = <i8>read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i8>(c, 8, a, load<i8>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 181: { // test MI 16
+          const a = <i16>read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i16>(c, 8, a, load<i16>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 182: { // test MI 32
+          const a = <i32>read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i32>(c, 8, a, load<i32>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 183: { // test MI 64
+          const a = <i64>read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          alu2<i64>(c, 8, a, load<i64>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 184: { // mov RR 8
+          putReg<i8>(c + <usize>load<u8>(op, OP_DST), load<i8>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 185: { // mov RR 16
+          putReg<i16>(c + <usize>load<u8>(op, OP_DST), load<i16>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 186: { // mov RR 32
+          putReg<i32>(c + <usize>load<u8>(op, OP_DST), load<i32>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 187: { // mov RR 64
+          putReg<i64>(c + <usize>load<u8>(op, OP_DST), load<i64>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 188: { // mov RI 8
+          putReg<i8>(c + <usize>load<u8>(op, OP_DST), load<i8>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 189: { // mov RI 16
+          putReg<i16>(c + <usize>load<u8>(op, OP_DST), load<i16>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 190: { // mov RI 32
+          putReg<i32>(c + <usize>load<u8>(op, OP_DST), load<i32>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 191: { // mov RI 64
+          putReg<i64>(c + <usize>load<u8>(op, OP_DST), load<i64>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 192: { // mov RM 8
+          const v = read8(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i8>(c + <usize>load<u8>(op, OP_DST), <i8>v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 193: { // mov RM 16
+          const v = read16(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i16>(c + <usize>load<u8>(op, OP_DST), <i16>v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 194: { // mov RM 32
+          const v = read32(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i32>(c + <usize>load<u8>(op, OP_DST), <i32>v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 195: { // mov RM 64
+          const v = read64(effective(c, op))
+          if (load<u32>(c, S_FAULT)) break
+          putReg<i64>(c + <usize>load<u8>(op, OP_DST), <i64>v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 196: { // mov MR 8
+          write8(effective(c, op), load<u8>(c + <usize>load<u8>(op, OP_SRC)))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 197: { // mov MR 16
+          write16(effective(c, op), load<u16>(c + <usize>load<u8>(op, OP_SRC)))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 198: { // mov MR 32
+          write32(effective(c, op), load<u32>(c + <usize>load<u8>(op, OP_SRC)))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 199: { // mov MR 64
+          write64(effective(c, op), load<u64>(c + <usize>load<u8>(op, OP_SRC)))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 200: { // mov MI 8
+          write8(effective(c, op), load<u8>(op, OP_IMM))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 201: { // mov MI 16
+          write16(effective(c, op), load<u16>(op, OP_IMM))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 202: { // mov MI 32
+          write32(effective(c, op), load<u32>(op, OP_IMM))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 203: { // mov MI 64
+          write64(effective(c, op), load<u64>(op, OP_IMM))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 234: { // inc 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, inc<i8>(c, load<i8>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 235: { // inc 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, inc<i16>(c, load<i16>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 236: { // inc 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, inc<i32>(c, load<i32>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 237: { // inc 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, inc<i64>(c, load<i64>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 238: { // dec 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, dec<i8>(c, load<i8>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 239: { // dec 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, dec<i16>(c, load<i16>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 240: { // dec 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, dec<i32>(c, load<i32>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 241: { // dec 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, dec<i64>(c, load<i64>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 242: { // not 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, <i8>~load<i8>(d))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 243: { // not 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, <i16>~load<i16>(d))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 244: { // not 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, <i32>~load<i32>(d))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 245: { // not 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, <i64>~load<i64>(d))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 246: { // neg 8
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i8>(d, neg<i8>(c, load<i8>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 247: { // neg 16
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i16>(d, neg<i16>(c, load<i16>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 248: { // neg 32
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i32>(d, neg<i32>(c, load<i32>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 249: { // neg 64
+          const d = c + <usize>load<u8>(op, OP_DST)
+          putReg<i64>(d, neg<i64>(c, load<i64>(d)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 255: { // shl 32 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u32>(op, OP_IMM)
+          const x = load<u32>(d)
+          const r = x << n
+          setShiftFlags(c, <i64>(<i32>r), shlBits32(x, r, n))
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 256: { // shl 64 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u64>(op, OP_IMM)
+          const x = load<u64>(d)
+          const r = x << n
+          setShiftFlags(c, <i64>(<i64>r), shlBits64(x, r, n))
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 257: { // shr 32 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u32>(op, OP_IMM)
+          const x = load<u32>(d)
+          const r = x >> n
+          setShiftFlags(c, <i64>(<i32>r), (<u32>(x >> (n - 1)) & 1) | (n == 1 ? <u32>(x >> 31) << 11 : 0))
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 258: { // shr 64 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u64>(op, OP_IMM)
+          const x = load<u64>(d)
+          const r = x >> n
+          setShiftFlags(c, <i64>(<i64>r), (<u32>(x >> (n - 1)) & 1) | (n == 1 ? <u32>(x >> 63) << 11 : 0))
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 259: { // sar 32 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u32>(op, OP_IMM)
+          const x = load<u32>(d)
+          const r = <u32>(<i32>x >> <i32>n)
+          setShiftFlags(c, <i64>(<i32>r), <u32>(<i32>x >> <i32>(n - 1)) & 1)
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 260: { // sar 64 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u64>(op, OP_IMM)
+          const x = load<u64>(d)
+          const r = <u64>(<i64>x >> <i64>n)
+          setShiftFlags(c, <i64>(<i64>r), <u32>(<i64>x >> <i64>(n - 1)) & 1)
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 261: { // rol 32 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u32>(op, OP_IMM)
+          const x = load<u32>(d)
+          const r = rotl<u32>(x, n)
+          setCarryOverflow(c, (r & 1) != 0, <bool>((<u32>(r >> 31) ^ <u32>r) & 1))
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 262: { // rol 64 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u64>(op, OP_IMM)
+          const x = load<u64>(d)
+          const r = rotl<u64>(x, n)
+          setCarryOverflow(c, (r & 1) != 0, <bool>((<u32>(r >> 63) ^ <u32>r) & 1))
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 263: { // ror 32 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u32>(op, OP_IMM)
+          const x = load<u32>(d)
+          const r = rotr<u32>(x, n)
+          setCarryOverflow(c, <i32>r < 0, <bool>(<u32>((r >> 31) ^ (r >> 30)) & 1))
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 264: { // ror 64 by immediate
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const n = load<u64>(op, OP_IMM)
+          const x = load<u64>(d)
+          const r = rotr<u64>(x, n)
+          setCarryOverflow(c, <i64>r < 0, <bool>(<u32>((r >> 63) ^ (r >> 62)) & 1))
+          store<u64>(d, <u64>r)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 204: // lea 8: unused
+        case 205: {
+          store<u16>(c + <usize>load<u8>(op, OP_DST), <u16>offsetOnly(op))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 206: {
+          store<u64>(c + <usize>load<u8>(op, OP_DST), offsetOnly(op) & 0xffff_ffff)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 207: {
+          store<u64>(c + <usize>load<u8>(op, OP_DST), offsetOnly(op))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 208: {
+          const v = <u64>load<u8>(c + <usize>load<u8>(op, OP_SRC))
+          if (load<u8>(op, OP_SIZE) == 1) store<u16>(c + <usize>load<u8>(op, OP_DST), <u16>v)
+          else store<u64>(c + <usize>load<u8>(op, OP_DST), v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 209: {
+          const v = <u64>load<u16>(c + <usize>load<u8>(op, OP_SRC))
+          if (load<u8>(op, OP_SIZE) == 1) store<u16>(c + <usize>load<u8>(op, OP_DST), <u16>v)
+          else store<u64>(c + <usize>load<u8>(op, OP_DST), v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 210: {
+          const v = <u64>read8(X.effectiveSized(c, op, 1))
+          if (load<u32>(c, S_FAULT)) break
+          if (load<u8>(op, OP_SIZE) == 1) store<u16>(c + <usize>load<u8>(op, OP_DST), <u16>v)
+          else store<u64>(c + <usize>load<u8>(op, OP_DST), v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 211: {
+          const v = <u64>read16(X.effectiveSized(c, op, 2))
+          if (load<u32>(c, S_FAULT)) break
+          if (load<u8>(op, OP_SIZE) == 1) store<u16>(c + <usize>load<u8>(op, OP_DST), <u16>v)
+          else store<u64>(c + <usize>load<u8>(op, OP_DST), v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 212: {
+          X.putSized(c, op, <i64>load<i8>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 213: {
+          X.putSized(c, op, <i64>load<i16>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 214: {
+          store<i64>(c + <usize>load<u8>(op, OP_DST), <i64>load<i32>(c + <usize>load<u8>(op, OP_SRC)))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 215: {
+          const v = <i64>(<i8>read8(X.effectiveSized(c, op, 1)))
+          if (load<u32>(c, S_FAULT)) break
+          X.putSized(c, op, v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 216: {
+          const v = <i64>(<i16>read16(X.effectiveSized(c, op, 2)))
+          if (load<u32>(c, S_FAULT)) break
+          X.putSized(c, op, v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 217: {
+          const v = <i64>(<i32>read32(X.effectiveSized(c, op, 4)))
+          if (load<u32>(c, S_FAULT)) break
+          store<i64>(c + <usize>load<u8>(op, OP_DST), v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 218: { // push
+          const sp = load<u64>(c, S_RSP) - 8
+          write64(sp, load<u64>(c + <usize>load<u8>(op, OP_SRC)))
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, sp, S_RSP)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 219: { // pop
+          const sp = load<u64>(c, S_RSP)
+          const v = read64(sp)
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, sp + 8, S_RSP)
+          store<u64>(c + <usize>load<u8>(op, OP_DST), v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 220: { // push imm
+          const sp = load<u64>(c, S_RSP) - 8
+          write64(sp, load<u64>(op, OP_IMM))
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, sp, S_RSP)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 221: { // jcc
+          if (condition(c, load<u8>(op, OP_AUX))) {
+            slot = block + BLK_LINK_TAKEN
+            rip = wrapRip(op, blockRip + load<u64>(op, OP_IMM))
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = wrapRip(op, blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH))
+          }
+          break
+        }
+        case 222: { // jmp
+          slot = block + BLK_LINK_TAKEN
+          rip = wrapRip(op, blockRip + load<u64>(op, OP_IMM))
+          break
+        }
+        case 223: { // call
+          const sp = load<u64>(c, S_RSP) - 8
+          write64(sp, blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH))
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, sp, S_RSP)
+          slot = block + BLK_LINK_TAKEN
+          rip = blockRip + load<u64>(op, OP_IMM)
+          break
+        }
+        case 224: { // ret
+          const sp = load<u64>(c, S_RSP)
+          const target = read64(sp)
+          if (!canonical(target)) raiseGp()
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, sp + 8, S_RSP)
+          rip = target
+          break
+        }
+        case 225: { // ret imm16
+          const sp = load<u64>(c, S_RSP)
+          const target = read64(sp)
+          if (!canonical(target)) raiseGp()
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, sp + 8 + load<u64>(op, OP_IMM), S_RSP)
+          rip = target
+          break
+        }
+        case 226: { // jmp reg
+          const target = load<u64>(c + <usize>load<u8>(op, OP_SRC))
+          if (!canonical(target)) raiseGp()
+          else rip = target
+          break
+        }
+        case 227: { // jmp mem
+          const target = read64(effective(c, op))
+          if (!canonical(target)) raiseGp()
+          if (load<u32>(c, S_FAULT)) break
+          rip = target
+          break
+        }
+        case 228: { // call reg
+          const target = load<u64>(c + <usize>load<u8>(op, OP_SRC))
+          const sp = load<u64>(c, S_RSP) - 8
+          if (!canonical(target)) raiseGp()
+          else write64(sp, blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH))
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, sp, S_RSP)
+          rip = target
+          break
+        }
+        case 229: { // call mem
+          const target = read64(effective(c, op))
+          if (!canonical(target)) raiseGp()
+          if (load<u32>(c, S_FAULT)) break
+          const sp = load<u64>(c, S_RSP) - 8
+          write64(sp, blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH))
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, sp, S_RSP)
+          rip = target
+          break
+        }
+        case 230: { // setcc reg
+          store<u8>(c + <usize>load<u8>(op, OP_DST), condition(c, load<u8>(op, OP_AUX)) ? 1 : 0)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 231: { // setcc mem
+          write8(effective(c, op), condition(c, load<u8>(op, OP_AUX)) ? 1 : 0)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 232: { // cmov reg
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const size = load<u8>(op, OP_SIZE)
+          if (condition(c, load<u8>(op, OP_AUX))) {
+            const s = c + <usize>load<u8>(op, OP_SRC)
+            if (size == 3) store<u64>(d, load<u64>(s))
+            else if (size == 2) store<u64>(d, <u64>load<u32>(s))
+            else store<u16>(d, load<u16>(s))
+          } else if (size == 2) store<u64>(d, <u64>load<u32>(d))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 233: { // cmov mem
+          X.cmovMemory(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 250: {
+          X.unaryMemory(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 251: {
+          X.shiftRegister(op, load<u32>(op, OP_IMM))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 252: {
+          X.shiftRegister(op, X.countInCl(op))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 253: {
+          X.shiftMemory(op, load<u32>(op, OP_IMM))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 254: {
+          X.shiftMemory(op, X.countInCl(op))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 265: { // imul reg
+          X.imul(op, X.loadRegister(c, op))
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 266: {
+          const v = X.readOperand(op)
+          if (load<u32>(c, S_FAULT)) break
+          X.imul(op, v)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 267: { // nop
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 268: {
+          X.exchangeRegisters(op)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 269: {
+          X.exchangeMemory(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 270: { // cbw, cwde, cdqe
+          const size = load<u8>(op, OP_SIZE)
+          if (size == 3) store<i64>(c, <i64>load<i32>(c, S_RAX), S_RAX)
+          else if (size == 2) store<u64>(c, <u64>(<u32>(<i32>load<i16>(c, S_RAX))), S_RAX)
+          else store<i16>(c, <i16>load<i8>(c, S_RAX), S_RAX)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 271: { // cwd, cdq, cqo
+          const size = load<u8>(op, OP_SIZE)
+          if (size == 3) store<i64>(c, load<i64>(c, S_RAX) >> 63, S_RDX)
+          else if (size == 2) store<u64>(c, <u64>(<u32>(load<i32>(c, S_RAX) >> 31)), S_RDX)
+          else store<i16>(c, <i16>(load<i16>(c, S_RAX) >> 15), S_RDX)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 272: {
+          const d = c + <usize>load<u8>(op, OP_DST)
+          const size = load<u8>(op, OP_SIZE)
+          if (size == 3) store<u64>(d, bswap<u64>(load<u64>(d)))
+          else if (size == 2) store<u64>(d, <u64>bswap<u32>(load<u32>(d)))
+          else store<u16>(d, 0)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 273: {
+          X.mulDiv(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 274: {
+          X.doubleShift(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 275: {
+          X.bitOperation(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 276: {
+          X.bitScan(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 277: {
+          X.compareExchange(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 278: {
+          X.compareExchangeWide(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 279: {
+          X.exchangeAdd(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 280: {
+          X.stackOperation(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 281: { // leave
+          const frame = load<u64>(c, S_RBP)
+          const v = read64(frame)
+          if (load<u32>(c, S_FAULT)) break
+          store<u64>(c, frame + 8, S_RSP)
+          store<u64>(c, v, S_RBP)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 282: { // string
+          const again = X.stringOperation(op)
+          if (load<u32>(c, S_FAULT)) break
+          if (again) {
+            // A long REP lets interrupts in between its pieces: come back to the same instruction.
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET)
+            left += <i32>load<u16>(block, BLK_COUNT) - <i32>((op - block - BLK_HEADER_SIZE) / OP_RECORD_SIZE) - again
+            break
+          }
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 283: {
+          store<u64>(c, rip, S_RIP)
+          X.nearBranch(op)
+          if (load<u32>(c, S_FAULT)) break
+          rip = load<u64>(c, S_RIP)
+          break
+        }
+        case 284: {
+          X.flagOperation(op)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 285: {
+          store<i32>(c, left, S_BUDGET)
+          X.miscellaneous(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 286: { // system
+          store<i32>(c, left, S_BUDGET)
+          store<u64>(c, blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH), S_RIP)
+          X.systemOperation(op)
+          if (load<u32>(c, S_FAULT)) break
+          left = load<i32>(c, S_BUDGET)
+          rip = load<u64>(c, S_RIP)
+          break
+        }
+        case 287: {
+          execX87(op, load<u8>(op, OP_EA) == EA_REGISTER ? 0 : X.effectiveSized(c, op, 1))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 288: {
+          execVector(op, load<u8>(op, OP_EA) == EA_REGISTER ? 0 : X.effectiveSized(c, op, 1))
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 289: {
+          X.undefinedOperation(op)
+          break
+        }
+        case 290: {
+          X.lockedAlu(op)
+          if (load<u32>(c, S_FAULT)) break
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 291: { // stale: the block was overwritten
+          rip = blockRip + <u64>load<u16>(op, OP_OFFSET)
+          left += <i32>load<u16>(block, BLK_COUNT) - <i32>((op - block - BLK_HEADER_SIZE) / OP_RECORD_SIZE)
+          break
+        }
+        default:
+          X.undefinedOperation(op)
+          break
+        }
+        break
+      }
+      if (slot) {
+        const next: usize = load<u32>(slot)
+        if (next) {
+          if (load<u32>(next, BLK_VALID) && left > 0 && !load<u32>(c, S_ATTENTION)) {
+            block = next
+            continue
+          }
+        } else if (X.samePage(blockRip, rip)) link = slot
+      }
+      break
+    }
+    if (load<u32>(c, S_FAULT)) {
+      // The instruction at `op` did not complete: nothing from it on counts.
+      rip = blockRip + <u64>load<u16>(op, OP_OFFSET)
+      left += <i32>load<u16>(block, BLK_COUNT) - <i32>((op - block - BLK_HEADER_SIZE) / OP_RECORD_SIZE)
+    } else if (load<u32>(c, S_STOP)) {
+      store<u32>(c, 0, S_STOP)
+      store<u32>(c, EXIT_STOPPED, S_EXIT)
+      store<u64>(c, rip, S_RIP)
+      break
+    }
+  }
+  store<u64>(c, load<u64>(c, S_RETIRED) - <u64>(<i64>left), S_RETIRED)
+  store<i32>(c, 0, S_BUDGET)
+}
