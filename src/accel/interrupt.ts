@@ -1,7 +1,6 @@
 /** A device's interrupt line, in whatever worker the device is. */
 import { signalEventFd } from '../host/event-fd.ts'
 import type { InterruptTicket } from './contract.ts'
-import { AcceleratorError } from './errors.ts'
 
 export interface InterruptLine {
   readonly gsi: number
@@ -15,5 +14,6 @@ export async function openInterrupt(ticket: InterruptTicket): Promise<InterruptL
     // Safe: the VM closes the descriptor only after its device workers have ended.
     return { gsi, raise: () => signalEventFd(fd) }
   }
-  throw new AcceleratorError('UNKNOWN', 'interrupt lines of the software CPU are not there yet')
+  const { openSoftInterrupt } = await import('../soft/interrupt.ts')
+  return { gsi: ticket.gsi, raise: openSoftInterrupt(ticket.wasm, ticket.gsi) }
 }

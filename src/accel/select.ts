@@ -19,6 +19,11 @@ const ENTRIES: readonly Entry[] = [
     load: async () => (await import('../kvm/accelerator.ts')).kvmAccelerator,
     open: async ticket => (await import('../kvm/vcpu.ts')).openKvmVcpu(ticket),
   },
+  {
+    name: 'soft',
+    load: async () => (await import('../soft/accelerator.ts')).softAccelerator,
+    open: async ticket => (await import('../soft/vcpu.ts')).openSoftVcpu(ticket),
+  },
 ]
 
 /** Names an accelerator that is used instead of the best: `kvm`, `soft`. */

@@ -13,10 +13,13 @@ import {
   FLAG_SUB,
 } from './state'
 
-/** Stores a register: 32-bit results clear the upper half. */
+/**
+ * Stores a register: 32-bit results clear the upper half. The mask is no idle thing: the optimiser turns a signed 32-bit load that is
+ * zero-extended to 64 bits into one that sign-extends.
+ */
 @inline
 export function putReg<T>(at: usize, value: T): void {
-  if (sizeof<T>() == 4) store<u64>(at, <u64>(<u32>value))
+  if (sizeof<T>() == 4) store<u64>(at, <u64>value & 0xffff_ffff)
   else store<T>(at, value)
 }
 

@@ -25,6 +25,7 @@ import {
   S_COUNT_HALTS,
   S_COUNT_INTERRUPTS,
   S_DR0,
+  S_DROP_WRITERS,
   S_DR6,
   S_DR7,
   S_EXIT,
@@ -43,6 +44,7 @@ import {
   S_TF_ARMED,
   SEG_BASE,
 } from './state'
+import { dropAllWriters } from './tlb'
 
 /** False when run() is to return, with S_EXIT set. S_RIP may have changed. */
 export function attend(): bool {
@@ -53,7 +55,10 @@ export function attend(): bool {
     store<u32>(c, EXIT_KICK, S_EXIT)
     return false
   }
-  if (attention & ATTN_MAILBOX && serveMailbox()) resetBlocks()
+  if (attention & ATTN_MAILBOX) {
+    if (serveMailbox()) resetBlocks()
+    if (atomic.xchg<u32>(c + S_DROP_WRITERS, 0)) dropAllWriters()
+  }
   // Bits that stay set: they make the next block head come here again.
   let keep: u32 = 0
   if (attention & ATTN_SHADOW) {

@@ -146,7 +146,7 @@ function decodeBlock(host: usize, linear: u64, mode: u32): usize {
     resetBlocks()
     block = load<u32>(c, S_ARENA_NEXT)
   }
-  const available = 4096 - (<u32>host & 0xfff)
+  const available: u32 = 4096 - (<u32>host & 0xfff)
   // From here on stores to these bytes are noticed: mark first, read after.
   markCode(host, min<u32>(available, 256))
   let offset: u32 = 0

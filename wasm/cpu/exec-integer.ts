@@ -44,14 +44,14 @@ export function putSized(c: usize, op: usize, value: i64): void {
   const d = c + <usize>load<u8>(op, O.OP_DST)
   const size = <u32>load<u8>(op, O.OP_SIZE)
   if (size == 3) store<i64>(d, value)
-  else if (size == 2) store<u64>(d, <u64>(<u32>value))
+  else if (size == 2) store<u64>(d, <u64>value & 0xffff_ffff)
   else if (size == 1) store<u16>(d, <u16>value)
   else store<u8>(d, <u8>value)
 }
 
 export function putAt(d: usize, size: u32, value: u64): void {
   if (size == 3) store<u64>(d, value)
-  else if (size == 2) store<u64>(d, <u64>(<u32>value))
+  else if (size == 2) store<u64>(d, <u64>value & 0xffff_ffff)
   else if (size == 1) store<u16>(d, <u16>value)
   else store<u8>(d, <u8>value)
 }
@@ -407,7 +407,7 @@ export function bitScan(op: usize): void {
   const kind = <u32>load<u8>(op, O.OP_AUX)
   const value = readOperand(op)
   if (load<u32>(c, S_FAULT)) return
-  const x = size == 3 ? <u64>value : size == 2 ? <u64>(<u32>value) : <u64>(<u16>value)
+  const x = size == 3 ? <u64>value : size == 2 ? <u64>value & 0xffff_ffff : <u64>(<u16>value)
   if (kind == 4) {
     putSized(c, op, popcnt<i64>(<i64>x))
     setArithmeticFlags(x == 0 ? ZF : 0)

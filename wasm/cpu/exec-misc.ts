@@ -16,6 +16,7 @@ import {
   LDTR,
   MODE_64,
   MODE_SIZE_MASK,
+  S_ATTENTION,
   S_CPL,
   S_CR0,
   S_CR4,
@@ -197,7 +198,8 @@ export function miscellaneous(op: usize): void {
       read8(address(op, 1))
       return
     case O.MISC_FENCE:
-      atomic.fence()
+      // A locked operation is a full fence.
+      atomic.add<u32>(c + S_ATTENTION, 0)
       return
     case O.MISC_RDRAND: {
       // xorshift64*, seeded by the host: random enough for a guest that mixes it with other sources.
@@ -341,7 +343,7 @@ function inspectDescriptor(op: usize, kind: u32): void {
 function storeTable(op: usize, global: bool): void {
   const c = cpu
   const at = address(op, 6)
-  const base = load<u64>(c, global ? S_GDT_BASE : S_IDT_BASE)
+  const base = load<u64>(c + (global ? S_GDT_BASE : S_IDT_BASE))
   write16(at, global ? load<u32>(c, S_GDT_LIMIT) : load<u32>(c, S_IDT_LIMIT))
   if (in64()) write64(at + 2, base)
   else write32(at + 2, <u32>base)

@@ -87,6 +87,7 @@ export function stringOperation(op: usize): i32 {
       return max<i32>(1, <i32>(done >> 4))
     }
   }
+  return 0
 }
 
 /** Elements of at most `limit` that fit in the page at `address`, going up. */

@@ -311,8 +311,8 @@ function loadTable(op: usize, global: bool): void {
     return
   }
   if (!wide && load<u8>(op, O.OP_SIZE) == 1) base &= 0xff_ffff
-  store<u64>(c, base, global ? S_GDT_BASE : S_IDT_BASE)
-  store<u32>(c, limit, global ? S_GDT_LIMIT : S_IDT_LIMIT)
+  store<u64>(c + (global ? S_GDT_BASE : S_IDT_BASE), base)
+  store<u32>(c + (global ? S_GDT_LIMIT : S_IDT_LIMIT), limit)
 }
 
 const CR0_KNOWN: u64 = 0xe005_003f

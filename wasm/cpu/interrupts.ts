@@ -99,6 +99,7 @@ export function deliverFault(): bool {
       hasError = load<u32>(c, S_FAULT_HAS_ERROR) != 0
     }
   }
+  return false
 }
 
 function contributory(vector: u32): bool {

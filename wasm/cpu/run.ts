@@ -1973,7 +1973,7 @@ export function run(budget: i32): void {
         case 270: { // cbw, cwde, cdqe
           const size = load<u8>(op, OP_SIZE)
           if (size == 3) store<i64>(c, <i64>load<i32>(c, S_RAX), S_RAX)
-          else if (size == 2) store<u64>(c, <u64>(<u32>(<i32>load<i16>(c, S_RAX))), S_RAX)
+          else if (size == 2) store<u64>(c, <u64>load<i16>(c, S_RAX) & 0xffff_ffff, S_RAX)
           else store<i16>(c, <i16>load<i8>(c, S_RAX), S_RAX)
           op += OP_RECORD_SIZE
           continue

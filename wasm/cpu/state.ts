@@ -287,6 +287,7 @@ export const S_IDLE_SKIPPED = 0x958
 export const S_RDRAND = 0x960 // u64: state of the random generator
 export const S_INIT_PENDING = 0x968 // u32
 export const S_SIPI_PENDING = 0x96c // u32
+export const S_DROP_WRITERS = 0x970 // u32: 1 = give up write translations (the dirty log was read)
 /** u32 in vCPU 0: taken while a vCPU does an atomic access that WebAssembly cannot (unaligned, 16 bytes). */
 export const S_BUS_LOCK = 0x934
 /** Local APIC: 1 KiB, registers as in xAPIC space divided by 4 (see apic.ts). */

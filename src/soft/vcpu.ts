@@ -1,0 +1,250 @@
+/** A vCPU of the software CPU, in its worker: slices of the interpreter, halting, and the host's side of its imports. */
+import * as S from '../../wasm/cpu/state.ts'
+import type { CpuDump, CpuRegisters, IoHandler, SystemRegisters, Vcpu, VcpuExit, VcpuTicket } from '../accel/contract.ts'
+import { signalEventFd } from '../host/event-fd.ts'
+import { GuestMemory } from '../memory/guest-memory.ts'
+import { adoptWasmModule, instantiateOnMemory } from '../wasm/loader.ts'
+import { type Clock, openClock } from './clock.ts'
+import { type DoorbellTable, openDoorbells } from './doorbells.ts'
+import { SoftError } from './errors.ts'
+import { attentionIndex, vcpuStateBase } from './layout.ts'
+import { readGeneral, readSystem, writeGeneral, writeSystem } from './registers.ts'
+import { packVcpu, unpackVcpu } from './state-blob.ts'
+
+/** What the ticket carries. */
+export interface SoftVcpuDetail {
+  readonly module: WebAssembly.Module
+  /** The monotonic clock when the machine was created. */
+  readonly origin: number
+  readonly cpus: number
+  readonly bare: boolean
+  readonly deterministic: boolean
+}
+
+/** The exports of wasm/cpu/index.ts. */
+interface CpuExports {
+  setCpu(base: number): void
+  resetVcpu(): void
+  run(budget: number): void
+  pollTimers(): void
+  nextDeadline(): number
+  currentTime(): number
+  updateMode(): void
+  flushTlbAll(): void
+  resetBlocks(): void
+  dropAllWriters(): void
+  getRflags(): number
+  putRflags(value: number): void
+  readSlow(address: bigint, size: number): bigint
+}
+
+/** Instructions between two looks at the clock: some tenths of a millisecond. */
+const SLICE = 50_000
+
+export class SoftVcpu implements Vcpu {
+  readonly index: number
+  readonly #memory: GuestMemory
+  readonly #view: DataView
+  readonly #words: Int32Array
+  readonly #base: number
+  readonly #wasm: CpuExports
+  readonly #clock: Clock
+  readonly #detail: SoftVcpuDetail
+  readonly #doorbells: DoorbellTable
+  readonly #temp: DataView
+  #io: IoHandler | undefined
+
+  constructor(ticket: VcpuTicket) {
+    const detail = ticket.detail as SoftVcpuDetail
+    this.index = ticket.index
+    this.#detail = detail
+    this.#memory = GuestMemory.attach(ticket.wasm)
+    this.#view = this.#memory.view
+    this.#words = new Int32Array(ticket.wasm.buffer)
+    this.#base = vcpuStateBase(ticket.index)
+    this.#clock = openClock(detail.origin, detail.cpus > 1)
+    this.#doorbells = openDoorbells(this.#view)
+    this.#temp = new DataView(ticket.wasm.buffer, this.#base + S.S_TEMP, 8)
+    adoptWasmModule('cpu', detail.module)
+    this.#wasm = instantiateOnMemory<CpuExports>('cpu', ticket.wasm, { host: this.#imports() })
+    this.#wasm.setCpu(this.#base)
+  }
+
+  #imports(): Record<string, (...args: number[]) => number | undefined> {
+    const words = this.#words
+    return {
+      mmioRead: (address, size) => {
+        this.#io!.mmioRead(address!, size!, this.#temp)
+        return undefined
+      },
+      mmioWrite: (address, size) => {
+        const fd = size === 4 ? this.#doorbells.find(address!, this.#temp.getUint32(0, true)) : -1
+        if (fd >= 0) {
+          signalEventFd(fd)
+          return 0
+        }
+        this.#io!.mmioWrite(address!, size!, this.#temp)
+        return this.#io!.stopRequested ? 1 : 0
+      },
+      portRead: (port, size) => this.#io!.portRead(port!, size!) | 0,
+      portWrite: (port, size, value) => {
+        const unsigned = size === 4 ? value! >>> 0 : value! & (size === 2 ? 0xffff : 0xff)
+        this.#io!.portWrite(port!, size!, unsigned)
+        return this.#io!.stopRequested ? 1 : 0
+      },
+      now: this.#clock,
+      wallSeconds: () => (this.#detail.deterministic ? 1_600_000_000 : Math.floor(Date.now() / 1000)),
+      wake: index => {
+        Atomics.notify(words, attentionIndex(index!))
+        return undefined
+      },
+    }
+  }
+
+  #get(offset: number): number {
+    return this.#view.getUint32(this.#base + offset, true)
+  }
+
+  run(io: IoHandler): VcpuExit {
+    this.#io = io
+    const wasm = this.#wasm
+    for (;;) {
+      wasm.pollTimers()
+      wasm.run(SLICE)
+      switch (this.#get(S.S_EXIT)) {
+        case S.EXIT_BUDGET:
+          break
+        case S.EXIT_HALT:
+          if (this.#detail.bare) return { reason: 'halted' }
+          this.#idle()
+          break
+        case S.EXIT_KICK:
+          return { reason: 'kicked' }
+        case S.EXIT_STOPPED:
+          return { reason: 'stopped' }
+        case S.EXIT_SHUTDOWN:
+          return { reason: 'shutdown', dump: this.#dump() }
+        default:
+          return { reason: 'internal-error', message: 'the CPU gave up', dump: this.#dump() }
+      }
+    }
+  }
+
+  /** Sleeps until a timer is due or another thread changes the attention word. */
+  #idle(): void {
+    const due = this.#wasm.nextDeadline()
+    const now = this.#wasm.currentTime()
+    if (due <= now) return
+    if (this.#detail.deterministic && due !== Number.POSITIVE_INFINITY) {
+      const at = this.#base + S.S_IDLE_SKIPPED
+      this.#view.setFloat64(at, this.#view.getFloat64(at, true) + (due - now), true)
+      return
+    }
+    const timeout = due === Number.POSITIVE_INFINITY ? undefined : (due - now) / 1e6
+    Atomics.wait(this.#words, attentionIndex(this.index), S.ATTN_HALT, timeout)
+  }
+
+  /** Runs at most `count` instructions, one block each when `count` is 1. For tests and debuggers. */
+  step(io: IoHandler, count: number): number {
+    this.#io = io
+    this.#wasm.pollTimers()
+    this.#wasm.run(count)
+    return this.#get(S.S_EXIT)
+  }
+
+  /** Makes blocks of one instruction, so that `step(io, 1)` is exact. */
+  setStepping(on: boolean): void {
+    const at = this.#base + S.S_OPTIONS
+    const options = this.#view.getUint32(at, true)
+    this.#view.setUint32(at, on ? options | 2 : options & ~2, true)
+    this.#wasm.updateMode()
+  }
+
+  readRegisters(): CpuRegisters {
+    return {
+      general: readGeneral(this.#view, this.#base),
+      rip: this.#view.getBigUint64(this.#base + S.S_RIP, true),
+      rflags: BigInt(this.#wasm.getRflags() >>> 0),
+    }
+  }
+
+  writeRegisters(registers: CpuRegisters): void {
+    writeGeneral(this.#view, this.#base, registers)
+    this.#wasm.putRflags(Number(registers.rflags & 0xffff_ffffn) | 0)
+    this.#wasm.updateMode()
+  }
+
+  readSystemRegisters(): SystemRegisters {
+    return readSystem(this.#view, this.#base)
+  }
+
+  writeSystemRegisters(system: SystemRegisters): void {
+    writeSystem(this.#view, this.#base, system)
+    this.#wasm.flushTlbAll()
+    this.#wasm.updateMode()
+  }
+
+  reset(): void {
+    this.#wasm.resetVcpu()
+  }
+
+  save(): Uint8Array {
+    return packVcpu(this.#memory, this.#base, this.#wasm.currentTime())
+  }
+
+  restore(state: Uint8Array): void {
+    unpackVcpu(this.#memory, this.#base, state, this.#wasm.currentTime())
+    this.#wasm.resetBlocks()
+    this.#wasm.flushTlbAll()
+    this.#wasm.updateMode()
+  }
+
+  counters(): Record<string, number> {
+    const count = (offset: number): number => Number(this.#view.getBigUint64(this.#base + offset, true))
+    return {
+      instructions: count(S.S_RETIRED),
+      blocksDecoded: count(S.S_COUNT_BLOCKS_DECODED),
+      tlbFills: count(S.S_COUNT_TLB_FILLS),
+      tlbFlushes: count(S.S_COUNT_FLUSHES),
+      exceptions: count(S.S_COUNT_EXCEPTIONS),
+      interrupts: count(S.S_COUNT_INTERRUPTS),
+      mmio: count(S.S_COUNT_MMIO),
+      port: count(S.S_COUNT_PORT),
+      codeWrites: count(S.S_COUNT_SMC),
+      cacheResets: count(S.S_COUNT_CACHE_RESETS),
+      halts: count(S.S_COUNT_HALTS),
+    }
+  }
+
+  #dump(): CpuDump {
+    const registers = this.readRegisters()
+    const system = this.readSystemRegisters()
+    return { registers, system, code: this.readVirtual(system.cs.base + registers.rip, 16) }
+  }
+
+  /** Bytes at a linear address as the kernel would read them; stops at the first that cannot be read. */
+  readVirtual(address: bigint, length: number): Uint8Array {
+    const bytes: number[] = []
+    const fault = this.#base + S.S_FAULT
+    for (let at = 0; at < length; at++) {
+      this.#view.setUint32(fault, 0, true)
+      const value = this.#wasm.readSlow(BigInt.asIntN(64, address + BigInt(at)), 0)
+      const failed = this.#view.getUint32(fault, true) !== 0
+      this.#view.setUint32(fault, 0, true)
+      if (failed) break
+      bytes.push(Number(value & 0xffn))
+    }
+    return Uint8Array.from(bytes)
+  }
+
+  close(): void {
+    this.#io = undefined
+  }
+}
+
+export function openSoftVcpu(ticket: VcpuTicket): SoftVcpu {
+  if (ticket.accelerator !== 'soft') {
+    throw new SoftError('BAD_TICKET', `a ticket of the accelerator '${ticket.accelerator}' came to the software CPU`)
+  }
+  return new SoftVcpu(ticket)
+}
