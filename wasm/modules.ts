@@ -9,15 +9,13 @@ export interface WasmModuleSpec {
   readonly name: string
   /** Where the module's statics go in the shared memory; absent for a module with a memory of its own. */
   readonly staticBase?: number
-  /** How hard to optimise; `-O3 --converge` unless told. Large modules take minutes with that. */
-  readonly optimise?: readonly string[]
   /** AssemblyScript features to enable besides the defaults. */
   readonly features?: readonly string[]
 }
 
 export const WASM_MODULES: readonly WasmModuleSpec[] = [
   // The software CPU, on the machine's memory.
-  { name: 'cpu', staticBase: 0x1_0000, optimise: ['-O2'] },
+  { name: 'cpu', staticBase: 0x1_0000 },
   // Decompression of kernels.
   { name: 'lz4' },
 ]

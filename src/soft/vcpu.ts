@@ -1,6 +1,14 @@
 /** A vCPU of the software CPU, in its worker: slices of the interpreter, halting, and the host's side of its imports. */
 import * as S from '../../wasm/cpu/state.ts'
-import type { CpuDump, CpuRegisters, IoHandler, SystemRegisters, Vcpu, VcpuExit, VcpuTicket } from '../accel/contract.ts'
+import type {
+  CpuDump,
+  CpuRegisters,
+  IoHandler,
+  SystemRegisters,
+  Vcpu,
+  VcpuExit,
+  VcpuTicket,
+} from '../accel/contract.ts'
 import { signalEventFd } from '../host/event-fd.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { adoptWasmModule, instantiateOnMemory } from '../wasm/loader.ts'
