@@ -18,6 +18,7 @@ export default defineConfig({
             'scripts/**/*.test.ts',
             'test/testbed/**/*.test.ts',
             'test/image/**/*.test.ts',
+            'test/virtio/**/*.test.ts',
           ],
         },
       },
