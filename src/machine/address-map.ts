@@ -26,6 +26,8 @@ export const ACPI_START = 0xe_0000
 /** 16 bytes of VM generation id, 8-aligned, in reserved memory. */
 export const VM_GENERATION_ID = 0xf_f000
 export const ACPI_END = VM_GENERATION_ID
+/** Where real mode restarts a machine: F000:FFF0. */
+export const RESET_VECTOR = 0xf_fff0
 /** Extended memory: kernels are loaded from here up. */
 export const HIGH_MEMORY = 0x10_0000
 

@@ -11,6 +11,7 @@ import { type KernelFile, openKernel } from './kernel-image.ts'
 import { prepareLinux64 } from './linux64.ts'
 import { writeMpTable } from './mp-table.ts'
 import { preparePvh } from './pvh.ts'
+import { writeResetVector } from './reset-vector.ts'
 
 /** How the kernel is entered: by PVH when it has that entry, unless asked otherwise. */
 export type BootProtocol = 'pvh' | 'linux64'
@@ -47,6 +48,7 @@ function loadKernel(memory: GuestMemory, kernel: ElfKernel, settings: BootSettin
   if (initrd) memory.write(initrd.address, settings.initrd!)
   const commandLineSize = writeCommandLine(memory, settings.commandLine)
   writeMpTable(memory, settings.cpus)
+  writeResetVector(memory)
   const rsdp = writeAcpiTables(memory, settings)
   return protocol === 'pvh'
     ? preparePvh(memory, { entry: kernel.pvhEntry!, initrd, rsdp })
