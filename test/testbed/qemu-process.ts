@@ -1,13 +1,18 @@
 /** The QEMU process that is the emulated host: how it is started, watched while it boots, and ended. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { appendFileSync } from 'node:fs'
+import { appendFileSync, readFileSync } from 'node:fs'
 import type { Duplex } from 'node:stream'
 import { TestbedError } from './errors.ts'
 import type { HostKernel } from './host-kernel.ts'
 
-/** A boot that prints nothing for this long hangs (QEMU's TCG does so now and then). */
-const STALL_MS = 25_000
-const BOOT_LIMIT_MS = 120_000
+/**
+ * QEMU's TCG hangs now and then while the host boots: a boot that prints nothing for this much of its own CPU time
+ * spins, one that prints nothing for this long sleeps. On a busy machine much time may pass with nothing wrong.
+ */
+const STALL_CPU_MS = 25_000
+const STALL_MS = 90_000
+const BOOT_LIMIT_MS = 300_000
+const LOOK_MS = 2000
 
 export interface QemuOptions {
   readonly kernel: HostKernel
@@ -36,6 +41,17 @@ function qemuArguments(options: QemuOptions): string[] {
     ...['-virtfs', `local,path=${share},mount_tag=share,security_model=none,multidevs=remap`],
     ...['-device', 'virtio-serial-pci', ...port(3, 1), ...port(4, 2), ...port(5, 3)],
   ]
+}
+
+/** CPU time that a process has used; 0 once it is gone. */
+function cpuMs(pid: number): number {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    return (Number(fields[11]) + Number(fields[12])) * 10
+  } catch {
+    return 0
+  }
 }
 
 export class QemuProcess {
@@ -85,32 +101,30 @@ export class QemuProcess {
   #waitUntilUp(consoleLog: string): Promise<void> {
     return new Promise((resolve, reject) => {
       const fail = (why: string) => reject(new TestbedError('boot-failed', `the emulated host did not come up: ${why}`))
-      const stalled = () => fail(`nothing new on its console for ${STALL_MS / 1000} s`)
-      let stall = setTimeout(stalled, STALL_MS)
-      const limit = setTimeout(() => fail(`not in ${BOOT_LIMIT_MS / 1000} s`), BOOT_LIMIT_MS)
-      const settle = () => {
-        clearTimeout(stall)
-        clearTimeout(limit)
-        stall = limit
-      }
+      const began = Date.now()
+      let printed = { at: began, cpuMs: 0 }
+      const look = setInterval(() => {
+        const [silentMs, silentCpuMs] = [Date.now() - printed.at, cpuMs(this.#child.pid!) - printed.cpuMs]
+        if (silentMs > STALL_MS || silentCpuMs > STALL_CPU_MS)
+          fail(`nothing on its console for ${silentMs / 1000} s, ${silentCpuMs / 1000} s of them its own`)
+        else if (Date.now() - began > BOOT_LIMIT_MS) fail(`not in ${BOOT_LIMIT_MS / 1000} s`)
+      }, LOOK_MS)
       let booting = true
       this.#child.stdout!.on('data', (bytes: Buffer) => {
         appendFileSync(consoleLog, bytes)
-        if (!booting) return
-        clearTimeout(stall)
-        stall = setTimeout(stalled, STALL_MS)
+        if (booting) printed = { at: Date.now(), cpuMs: cpuMs(this.#child.pid!) }
       })
       let greeting = ''
       this.commands.on('data', (bytes: Buffer) => {
         greeting += bytes.toString()
         if (!booting || !greeting.includes('up\n')) return
         booting = false
-        settle()
+        clearInterval(look)
         resolve()
       })
       void this.ended.then(why => {
         booting = false
-        settle()
+        clearInterval(look)
         fail(`QEMU ended: ${why}`)
       })
     })
