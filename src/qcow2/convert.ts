@@ -110,19 +110,27 @@ async function copyCompressed(source: BlockImage, target: Qcow2Image, options: C
       buffer.write(target, cluster * clusterSize, 0, length)
     }
   }
+  const reader = new CopyBuffer()
   try {
     for (let at = 0; at < size; ) {
       const extent = chainExtent(source, at, size - at)
-      if (extent.zero && extent.length >= clusterSize && at % clusterSize === 0) {
-        at += Math.floor(extent.length / clusterSize) * clusterSize
-      } else {
-        const plain = new Uint8Array(clusterSize)
-        plain.set(buffer.read(source, at, Math.min(clusterSize, size - at)))
-        if (!allZero(plain)) {
+      if (extent.zero && extent.length >= clusterSize) at += Math.floor(extent.length / clusterSize) * clusterSize
+      else {
+        const length = Math.min(
+          COPY_BYTES,
+          size - at,
+          Math.max(clusterSize, extent.length - (extent.length % clusterSize)),
+        )
+        const bytes = reader.read(source, at, length)
+        for (let from = 0; from < length; from += clusterSize) {
+          const part = bytes.subarray(from, Math.min(length, from + clusterSize))
+          if (allZero(part)) continue
+          const plain = new Uint8Array(clusterSize)
+          plain.set(part)
           if (queue.length >= PACKING) await writeOldest()
-          queue.push({ cluster: at / clusterSize, plain, packed: pack(plain) })
+          queue.push({ cluster: (at + from) / clusterSize, plain, packed: pack(plain) })
         }
-        at += clusterSize
+        at += Math.ceil(length / clusterSize) * clusterSize
       }
       options.onProgress?.(Math.min(at, size), size)
     }

@@ -1,4 +1,5 @@
 /** Copying between images: runs of zeros are found and left out. */
+import { alignedBytes } from '../host/aligned.ts'
 import { IoVector } from '../host/io-vector.ts'
 import type { BlockImage } from './block-image.ts'
 
@@ -16,7 +17,7 @@ export const allZero = (bytes: Uint8Array): boolean =>
     : allZero(bytes.subarray(0, ZEROS.length)) && allZero(bytes.subarray(ZEROS.length))
 
 export class CopyBuffer {
-  readonly bytes = new Uint8Array(COPY_BYTES)
+  readonly bytes = alignedBytes(COPY_BYTES)
   readonly #vector = new IoVector(this.bytes, 1)
 
   /** Fills the start of the buffer from `image` at `offset`. */

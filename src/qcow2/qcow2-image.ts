@@ -1,4 +1,5 @@
 /** An open QCOW2 image: reads through the chain, copies on write, and puts metadata to disk in order. Synchronous. */
+import { alignedBytes } from '../host/aligned.ts'
 import { IoVector } from '../host/io-vector.ts'
 import type { BlockImage, Extent } from './block-image.ts'
 import { CompressedReader } from './compressed-reader.ts'
@@ -44,7 +45,7 @@ export class Qcow2Image implements BlockImage {
     this.metadata = new Metadata(storage, header, path, !this.readOnly, options)
     const { clusterSize } = this.metadata.geometry
     this.#compressed = new CompressedReader(storage, header.compressionType, clusterSize, path)
-    this.#bounce = new Uint8Array(clusterSize)
+    this.#bounce = alignedBytes(clusterSize)
     this.#bounceVector = new IoVector(this.#bounce, 4)
     // What other writers promised to keep up to date (bitmaps), we do not.
     if (!this.readOnly && header.autoclearFeatures !== 0) this.metadata.setFeatures(header.incompatibleFeatures, 0)

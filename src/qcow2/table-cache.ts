@@ -5,6 +5,7 @@
  * The cache never writes by itself except through `writeDirty`: what may be written when is the engine's business
  * (README, "Ordering"). When every way of a set is dirty, `onPressure` has to clean some.
  */
+import { alignedBytes } from '../host/aligned.ts'
 import { viewOver } from './bytes.ts'
 import type { Storage } from './storage.ts'
 
@@ -30,7 +31,7 @@ export class TableCache {
     this.#onPressure = onPressure
     this.#sets = 2 ** Math.max(0, Math.floor(Math.log2(capacityBytes / (pieceBytes * WAYS))))
     const slots = this.#sets * WAYS
-    this.bytes = new Uint8Array(slots * pieceBytes)
+    this.bytes = alignedBytes(slots * pieceBytes)
     this.view = viewOver(this.bytes)
     this.#tags = new Float64Array(slots).fill(-1)
     this.#used = new Uint32Array(slots)
