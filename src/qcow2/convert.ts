@@ -1,6 +1,6 @@
 /** Writing a disk (its whole chain) to a new image file: raw or QCOW2, sparse, compressed if asked. */
 import { randomBytes } from 'node:crypto'
-import { constants, existsSync, renameSync, rmSync } from 'node:fs'
+import { constants, renameSync, rmSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { deflateRaw } from 'node:zlib'
 import { openFd } from '../host/file.ts'
@@ -9,7 +9,7 @@ import { chainExtent } from './chain.ts'
 import { CompressedWriter } from './compressed-writer.ts'
 import { compressCluster, WINDOW_BITS } from './compression.ts'
 import { allZero, COPY_BYTES, CopyBuffer, ZERO_GRAIN } from './copy.ts'
-import { type CreateOptions, formatQcow2 } from './create.ts'
+import { type CreateOptions, checkTarget, formatQcow2 } from './create.ts'
 import { DiskError } from './errors.ts'
 import type { DiskFormat } from './open.ts'
 import { Qcow2Image } from './qcow2-image.ts'
@@ -27,13 +27,11 @@ export interface ConvertOptions extends Omit<CreateOptions, 'size' | 'backing'> 
 /** Clusters being packed at once, by zlib in libuv's threads. */
 const PACKING = 16
 
-const deflate = promisify<Uint8Array, { windowBits: number }, Buffer>(deflateRaw)
+const deflate = promisify<Uint8Array, { windowBits: number; chunkSize: number }, Buffer>(deflateRaw)
 
 /** Copies what `source` shows to a new file, which appears whole under `path` or not at all. */
 export async function convertDisk(source: BlockImage, path: string, options: ConvertOptions): Promise<void> {
-  if (!options.overwrite && existsSync(path)) {
-    throw new DiskError('INVALID_ARGUMENT', path, 'exists already; choose another name or overwrite it (--force)')
-  }
+  checkTarget(path, options.overwrite)
   if (options.compress && options.format !== 'qcow2') {
     throw new DiskError('INVALID_ARGUMENT', path, 'only QCOW2 images can be compressed')
   }
@@ -95,7 +93,7 @@ async function copyCompressed(source: BlockImage, target: Qcow2Image, options: C
   const type = target.header.compressionType
   const pack = async (cluster: Uint8Array): Promise<Uint8Array | undefined> => {
     if (type !== 0) return compressCluster(type, cluster)
-    const packed = await deflate(cluster, { windowBits: WINDOW_BITS })
+    const packed = await deflate(cluster, { windowBits: WINDOW_BITS, chunkSize: Math.max(64, clusterSize) })
     return packed.length < cluster.length ? packed : undefined
   }
   const queue: { cluster: number; plain: Uint8Array; packed: Promise<Uint8Array | undefined> }[] = []

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { constants, existsSync, linkSync, renameSync, rmSync } from 'node:fs'
-import { openFd } from '../host/file.ts'
+import { closeFd, openFd } from '../host/file.ts'
 import { roundUp, setU64, viewOver } from './bytes.ts'
 import { DiskError } from './errors.ts'
 import { encodeHeader, type Header, l1EntriesFor } from './header.ts'
@@ -18,6 +18,7 @@ import {
   MAX_REFCOUNT_ORDER,
   MIN_CLUSTER_BITS,
 } from './layout.ts'
+import { lockImage } from './lock.ts'
 import type { DiskFormat } from './open.ts'
 import { setRefcount } from './refcount-width.ts'
 import { FileStorage, type Storage } from './storage.ts'
@@ -39,11 +40,23 @@ export interface CreateFileOptions extends CreateOptions {
   readonly overwrite?: boolean
 }
 
-/** Makes a new image file, whole or not at all. */
-export function createDisk(path: string, options: CreateFileOptions): void {
-  if (!options.overwrite && existsSync(path)) {
+/** Refuses a name that is taken; when it may be replaced, refuses a disk that somebody is using. */
+export function checkTarget(path: string, overwrite: boolean | undefined): void {
+  if (!existsSync(path)) return
+  if (!overwrite) {
     throw new DiskError('INVALID_ARGUMENT', path, 'exists already; choose another name or overwrite it (--force)')
   }
+  const fd = openFd(path, constants.O_RDONLY)
+  try {
+    lockImage(fd, true, path)
+  } finally {
+    closeFd(fd)
+  }
+}
+
+/** Makes a new image file, whole or not at all. */
+export function createDisk(path: string, options: CreateFileOptions): void {
+  checkTarget(path, options.overwrite)
   const temporary = `${path}.new-${randomBytes(6).toString('hex')}`
   const storage = new FileStorage(openFd(temporary, constants.O_RDWR | constants.O_CREAT | constants.O_EXCL))
   try {

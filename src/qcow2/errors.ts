@@ -16,7 +16,6 @@ export type DiskErrorCode =
   | 'BACKING_FORMAT'
   | 'BACKING_LOOP'
   | 'INVALID_ARGUMENT'
-  | 'HAS_SNAPSHOTS'
   | 'CLOSED'
 
 export class DiskError extends Error {

@@ -79,6 +79,8 @@ describe.skipIf(qemuMissing)('image locks', () => {
   it('hold within one process, for raw disks, and for a base under its overlays', () => {
     const first = openDisk(path, { format: 'qcow2' })
     expect(() => openDisk(path, { format: 'qcow2' })).toThrow(/in use by another process/)
+    expect(() => createDisk(path, { format: 'qcow2', size: 512, overwrite: true })).toThrow(/in use/)
+    expect(() => openDisk(path, { format: 'qcow2', lock: false })).toThrow(/read-only/)
     first.close()
     const raw = join(folder, 'disk.raw')
     createDisk(raw, { format: 'raw', size: 4096 })

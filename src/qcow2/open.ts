@@ -49,6 +49,9 @@ export function probeFormat(path: string): DiskFormat {
 export function openDisk(path: string, options: OpenOptions & { readonly format: 'qcow2' }): Qcow2Image
 export function openDisk(path: string, options: OpenOptions): BlockImage
 export function openDisk(path: string, options: OpenOptions): BlockImage {
+  if (options.lock === false && !options.readOnly) {
+    throw new DiskError('INVALID_ARGUMENT', path, 'can only be opened read-only without its lock')
+  }
   const folders = options.backingFolders === 'any' ? undefined : (options.backingFolders ?? [dirname(path)]).map(real)
   return openLayer(path, options, folders, new Set(), 0)
 }
