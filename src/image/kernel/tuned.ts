@@ -83,7 +83,7 @@ export async function buildTunedKernel(options: BuildOptions = {}): Promise<stri
       const config = tunedConfig()
       const hash = configHash(config)
       const work = join(folder, `build-${hash}`)
-      mkdirSync(work, { recursive: true })
+      takeOverBuild(folder, work)
       const source = await fetchSource(work, options)
       const vmlinux = await compile(source.path, config, options)
       const entry = await createEntry(folder, `tuned-${hash}`, async path => {
@@ -100,6 +100,13 @@ export async function buildTunedKernel(options: BuildOptions = {}): Promise<stri
     },
     () => progress('waiting for another process that is at work on kernels'),
   )
+}
+
+/** An unfinished build of another configuration has the source already, and much of it compiled. */
+function takeOverBuild(folder: string, work: string): void {
+  const other = readdirSync(folder).find(name => name.startsWith('build-'))
+  if (!existsSync(work) && other !== undefined) renameSync(join(folder, other), work)
+  mkdirSync(work, { recursive: true })
 }
 
 function requireTools(): void {
