@@ -6,9 +6,16 @@
  */
 import { randomBytes } from 'node:crypto'
 import { EventEmitter } from 'node:events'
-import type { Accelerator, VcpuExit, VirtualMachine } from '../accel/contract.ts'
+import type {
+  Accelerator,
+  CpuRegisters,
+  SystemRegisters,
+  VcpuExit,
+  VirtualMachine,
+  VmOptions,
+} from '../accel/contract.ts'
 import { type InterruptLine, openInterrupt } from '../accel/interrupt.ts'
-import { requireAccelerator } from '../accel/select.ts'
+import { ACCELERATOR_VARIABLE, loadAccelerator, requireAccelerator } from '../accel/select.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { GSI_COM1, GSI_POWER_BUTTON, GSI_VM_GENERATION, VM_GENERATION_ID } from './address-map.ts'
 import type { EntryState } from './boot/cpu-state.ts'
@@ -180,6 +187,14 @@ export class Machine extends EventEmitter<MachineEvents> {
     return { vcpus, devices, legacy: this.#legacy.metrics(), console: this.console.metrics() }
   }
 
+  /** A vCPU's registers, while the machine does not run. */
+  registers(cpu: number): Promise<{ registers: CpuRegisters; system: SystemRegisters }> {
+    const thread = this.#threads[cpu]
+    if (!thread) throw new MachineError('BAD_SETTING', `there is no vCPU ${cpu}: the machine has ${this.cpus}`)
+    if (this.#phase === 'running' || this.#phase === 'closed') throw this.#wrongPhase('looked into')
+    return thread.call(api => api.registers())
+  }
+
   /** The main thread's access to the accelerator: dirty logs, and whatever else snapshots need. */
   get vm(): VirtualMachine {
     return this.#vm
@@ -293,14 +308,14 @@ interface MachineParts {
 /** Creates everything; whatever was created is in `cleanup` before the next thing can fail. */
 async function assemble(options: CheckedOptions, cleanup: (() => unknown)[]): Promise<MachineParts> {
   const { cpus, devices, bare = false } = options
-  const accelerator = typeof options.accel === 'object' ? options.accel : await requireAccelerator(options.accel)
+  const accelerator = await chooseFor(options)
   let consoleHandler = (): void => {}
   // Workers take a while to start: they do so while memory is prepared.
   const threads = Array.from({ length: cpus }, (_, i) => new VcpuThread(i, () => consoleHandler()))
   cleanup.push(() => Promise.all(threads.map(thread => thread.close())))
   const memory = options.memory ?? GuestMemory.create(options.memoryMib)
   const entry = loadEntry(memory, options)
-  const vm = await accelerator.createVm({ memory, cpus, bare, ...(options.soft ? { soft: options.soft } : {}) })
+  const vm = await createVm(accelerator, { memory, cpus, bare, ...(options.soft ? { soft: options.soft } : {}) })
   // Descriptors are closed after the workers that use them have ended, and after the devices.
   cleanup.unshift(() => vm.close())
   const windows: MmioDescription[] = []
@@ -334,6 +349,24 @@ async function assemble(options: CheckedOptions, cleanup: (() => unknown)[]): Pr
     onConsole: handler => {
       consoleHandler = handler
     },
+  }
+}
+
+/** One that is named is not probed first: that takes longer than making a machine. */
+function chooseFor(options: CheckedOptions): Promise<Accelerator> {
+  if (typeof options.accel === 'object') return Promise.resolve(options.accel)
+  const wanted: string = options.accel ?? (process.env[ACCELERATOR_VARIABLE] || 'auto')
+  return wanted === 'auto' ? requireAccelerator('auto') : loadAccelerator(wanted)
+}
+
+async function createVm(accelerator: Accelerator, options: VmOptions): Promise<VirtualMachine> {
+  try {
+    return await accelerator.createVm(options)
+  } catch (error) {
+    // A probe knows better what is wrong and what to do; if it finds nothing, the error itself has to do.
+    const report = await accelerator.probe().catch(() => undefined)
+    if (report?.runsMicroGuests === false) await requireAccelerator(accelerator.name)
+    throw error
   }
 }
 
