@@ -188,6 +188,17 @@ describe('kernels that are loaded', () => {
     expect(memory.readU64(0x508)).toBe(0x00af_9b00_0000_ffffn)
   })
 
+  it('with a BIOS entry that resets, as a disassembler reads it', () => {
+    const memory = GuestMemory.create(4)
+    loadGuest(memory, { ...base, kernel: elf })
+    const folder = mkdtempSync(join(tmpdir(), 'vitrine-bios-'))
+    writeFileSync(join(folder, 'bios'), memory.slice(0xf_fff0, 9))
+    const args = ['-D', '-b', 'binary', '-m', 'i8086', '--no-show-raw-insn', join(folder, 'bios')]
+    const listing = spawnSync('objdump', args, { encoding: 'utf8' }).stdout.replace(/\s+/g, ' ')
+    rmSync(folder, { recursive: true })
+    expect(listing).toMatch(/mov \$0x602,%dx .*mov \$0x1,%al .*out %al,\(%dx\) .*hlt .*jmp 0x6/)
+  })
+
   it('with an MP table whose sums are right', () => {
     const memory = GuestMemory.create(4)
     loadGuest(memory, { ...base, kernel: elf })
