@@ -48,8 +48,8 @@ export function cpuid(): void {
       edx &= ~(<u32>1 << 27) // no self-snoop
       if (!(load<u64>(cpu, S_APIC_BASE) & 0x800)) edx &= ~(1 << 9)
       if (cpus > 1) edx |= 1 << 28
-      // Family 6, model 0x9e, stepping 10
-      put(0x000906ea, (index << 24) | (cpus << 16) | (8 << 8), ecx, edx)
+      // Family 6, model 0x8f: one without the speculation bugs that kernels work around by model.
+      put(0x000806f8, (index << 24) | (cpus << 16) | (8 << 8), ecx, edx)
       return
     }
     case 2:

@@ -228,7 +228,7 @@ export function conditional(op: usize, condition: u32, size: u32): void {
   branchSize()
   relative(op, size)
   setSize(op, opSize)
-  setAux(op, O.H_JCC, condition)
+  setAux(op, O.H_JCC + condition, condition)
   endBlock()
 }
 

@@ -122,6 +122,55 @@ function aluSized(c: usize, alu: u32, a: i64, b: i64, size: u32): i64 {
   }
 }
 
+/** ALU forms that are not in line in run.ts: registers and immediates. */
+export function aluRegister(op: usize): void {
+  const c = cpu
+  const id = <u32>load<u16>(op, O.OP_HANDLER) - O.H_ALU
+  const size = id & 3
+  const alu = (id >> 2) / 5
+  const d = c + <usize>load<u8>(op, O.OP_DST)
+  const b = (id >> 2) % 5 == O.FORM_RR ? loadRegister(c, op) : load<i64>(op, O.OP_IMM)
+  const result = aluSized(c, alu, getAt(d, size), extend(b, size), size)
+  if (alu < <u32>O.ALU_CMP) putAt(d, size, <u64>result)
+}
+
+/** ALU forms with memory that are not in line in run.ts. */
+export function aluMemory(op: usize): void {
+  const c = cpu
+  const id = <u32>load<u16>(op, O.OP_HANDLER) - O.H_ALU
+  const size = id & 3
+  const form = (id >> 2) % 5
+  const alu = (id >> 2) / 5
+  const address = effective(c, op)
+  if (form == O.FORM_RM) {
+    const b = readSized(address, size)
+    if (load<u32>(c, S_FAULT)) return
+    const d = c + <usize>load<u8>(op, O.OP_DST)
+    const result = aluSized(c, alu, getAt(d, size), b, size)
+    if (alu < <u32>O.ALU_CMP) putAt(d, size, <u64>result)
+    return
+  }
+  const b = form == O.FORM_MR ? loadRegister(c, op) : extend(load<i64>(op, O.OP_IMM), size)
+  if (alu >= <u32>O.ALU_CMP) {
+    const a = readSized(address, size)
+    if (!load<u32>(c, S_FAULT)) aluSized(c, alu, a, b, size)
+    return
+  }
+  const p = pointer(address, size)
+  if (!p) return
+  storePlain(p, size, aluSized(c, alu, getAt(p, size), b, size))
+  endRmw(c, p)
+}
+
+/** INC, DEC, NOT and NEG of registers that are not in line in run.ts. */
+export function unaryRegister(op: usize): void {
+  const c = cpu
+  const id = <u32>load<u16>(op, O.OP_HANDLER) - O.H_INC_R
+  const size = id & 3
+  const d = c + <usize>load<u8>(op, O.OP_DST)
+  putAt(d, size, <u64>unarySized(c, id >> 2, getAt(d, size), size))
+}
+
 export function lockedAlu(op: usize): void {
   const c = cpu
   const size = <u32>load<u8>(op, O.OP_SIZE)

@@ -35,7 +35,7 @@ import { flushTlbAll } from './tlb'
  * ARCH_CAPABILITIES: not susceptible to Meltdown, MDS, TAA, SSB, L1TF, MMIO stale data, GDS, RFDS, BHI, ITS, and with enhanced IBRS.
  * There is no speculation here, and a kernel that believes it runs without page-table isolation and retpolines.
  */
-const ARCH_CAPABILITIES: u64 = 0x4000_0000_0c10_e17b
+const ARCH_CAPABILITIES: u64 = 0x4000_0000_0d10_e17b
 
 function canonical(address: u64): bool {
   return <u64>((<i64>(address << 16)) >> 16) == address

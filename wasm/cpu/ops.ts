@@ -125,8 +125,7 @@ export const H_MOVSX_M32 = 217
 export const H_PUSH64 = 218
 export const H_POP64 = 219
 export const H_PUSHI64 = 220
-/** Jcc: OP_AUX = condition (0..15, as in the instruction set), OP_IMM = target, fall-through is at OFFSET + LENGTH. */
-export const H_JCC = 221
+/** 221 is unused: Jcc is at H_JCC. */
 /** JMP rel: OP_IMM = target. */
 export const H_JMP = 222
 /** 64-bit CALL rel / RET / RET imm16 / JMP and CALL through register (OP_SRC) or memory. Others go through H_BRANCH. */
@@ -218,7 +217,12 @@ export const H_UNDEFINED = 289
 export const H_ALU_LOCKED = 290
 /** The block's code was overwritten while it ran: continue at BLOCK_RIP + OP_OFFSET. Put over every record of a dropped block. */
 export const H_STALE = 291
-export const H_COUNT = 292
+/**
+ * Jcc: id = H_JCC + condition (0..15 as in the instruction set; also in OP_AUX). OP_IMM = target, fall-through is at OFFSET + LENGTH;
+ * OP_SIZE other than 3: both wrap at that size.
+ */
+export const H_JCC = 292
+export const H_COUNT = 308
 
 // OP_AUX of H_STACK. Operand size OP_SIZE; stack-pointer size from the mode word.
 export const STACK_PUSH_R = 0 // OP_SRC

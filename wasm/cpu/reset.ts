@@ -52,7 +52,7 @@ import { initX87 } from './xsave'
 export function resetRegisters(init: bool): void {
   const c = cpu
   memory.fill(c + S_GPR, 0, 0x98)
-  store<u64>(c, 0x906ea, S_RDX)
+  store<u64>(c, 0x806f8, S_RDX)
   store<u32>(c, 2, S_RFLAGS)
   setArithmeticFlags(0)
   store<u64>(c, 0xfff0, S_RIP)

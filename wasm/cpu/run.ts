@@ -10,9 +10,10 @@ import { findBlock, linkAllowed, setLinkAllowed } from './blocks'
 import { cpu } from './cpu'
 import { effective, offsetOnly } from './ea'
 import * as X from './exec'
-import { setCarryOverflow, setShiftFlags, condition } from './flags'
+import { condition, conditionAny, setCarryOverflow, setShiftFlags } from './flags'
 import { deliverFault } from './interrupts'
-import { read16, read32, read64, read8, write16, write32, write64, write8 } from './memory'
+import { PAGE_MASK, read16, read32, read64, read8, TLB_ADDEND, TLB_READ, TLB_WRITE, tlbSlot, write64, write8 } from './memory'
+import { readSlow, writeSlow } from './memory-slow'
 import {
   BLK_COUNT,
   BLK_HEADER_SIZE,
@@ -38,11 +39,17 @@ import {
   EXIT_BUDGET,
   EXIT_STOPPED,
   FAULT_EXIT,
+  FLAG_LITERAL,
+  FLAG_SUB,
   S_ATTENTION,
   S_BLOCK_RIP,
   S_BUDGET,
   S_EXIT,
   S_FAULT,
+  S_FLAG_A,
+  S_FLAG_B,
+  S_FLAG_KIND,
+  S_FLAG_RES,
   S_RETIRED,
   S_RIP,
   S_RSP,
@@ -86,6 +93,7 @@ export function run(budget: i32): void {
   let rip = load<u64>(c, S_RIP)
   let blockRip: u64 = rip
   let slot: usize = 0
+  let taken: bool = false
   let link: usize = 0
   let op: usize = 0
   store<u64>(c, load<u64>(c, S_RETIRED) + <u64>budget, S_RETIRED)
@@ -139,12 +147,6 @@ export function run(budget: i32): void {
         case 2: // unused
         case 3: // unused
           break
-        case 4: { // add RR 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 0, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 5: { // add RR 16
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i16>(d, alu2<i16>(c, 0, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
@@ -163,18 +165,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 8: { // add RI 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 0, load<i8>(d), load<i8>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 9: { // add RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 0, load<i16>(d), load<i16>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 10: { // add RI 32
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i32>(d, alu2<i32>(c, 0, load<i32>(d), load<i32>(op, OP_IMM)))
@@ -187,51 +177,31 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 12: { // add RM 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i8>(d, alu2<i8>(c, 0, load<i8>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 13: { // add RM 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i16>(d, alu2<i16>(c, 0, load<i16>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 14: { // add RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i32>(d, alu2<i32>(c, 0, load<i32>(d), b))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i32>(d, alu2<i32>(c, 0, load<i32>(d), <i32>b))
           op += OP_RECORD_SIZE
           continue
         }
         case 15: { // add RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i64>(d, alu2<i64>(c, 0, load<i64>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 16: { // add MR 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 0, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 17: { // add MR 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 0, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i64>(d, alu2<i64>(c, 0, load<i64>(d), <i64>b))
           op += OP_RECORD_SIZE
           continue
         }
@@ -247,22 +217,6 @@ export function run(budget: i32): void {
           const p = beginRmw<i64>(effective(c, op))
           if (!p) break
           store<i64>(p, alu2<i64>(c, 0, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 20: { // add MI 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 0, load<i8>(p), load<i8>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 21: { // add MI 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 0, load<i16>(p), load<i16>(op, OP_IMM)))
           endRmw(c, p)
           op += OP_RECORD_SIZE
           continue
@@ -283,18 +237,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 24: { // or RR 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 1, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 25: { // or RR 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 1, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 26: { // or RR 32
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i32>(d, alu2<i32>(c, 1, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
@@ -304,18 +246,6 @@ export function run(budget: i32): void {
         case 27: { // or RR 64
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i64>(d, alu2<i64>(c, 1, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 28: { // or RI 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 1, load<i8>(d), load<i8>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 29: { // or RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 1, load<i16>(d), load<i16>(op, OP_IMM)))
           op += OP_RECORD_SIZE
           continue
         }
@@ -331,111 +261,31 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 32: { // or RM 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i8>(d, alu2<i8>(c, 1, load<i8>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 33: { // or RM 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i16>(d, alu2<i16>(c, 1, load<i16>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 34: { // or RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i32>(d, alu2<i32>(c, 1, load<i32>(d), b))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i32>(d, alu2<i32>(c, 1, load<i32>(d), <i32>b))
           op += OP_RECORD_SIZE
           continue
         }
         case 35: { // or RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i64>(d, alu2<i64>(c, 1, load<i64>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 36: { // or MR 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 1, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 37: { // or MR 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 1, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 38: { // or MR 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 1, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 39: { // or MR 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 1, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 40: { // or MI 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 1, load<i8>(p), load<i8>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 41: { // or MI 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 1, load<i16>(p), load<i16>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 42: { // or MI 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 1, load<i32>(p), load<i32>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 43: { // or MI 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 1, load<i64>(p), load<i64>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 44: { // adc RR 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 2, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 45: { // adc RR 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 2, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i64>(d, alu2<i64>(c, 1, load<i64>(d), <i64>b))
           op += OP_RECORD_SIZE
           continue
         }
@@ -451,138 +301,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 48: { // adc RI 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 2, load<i8>(d), load<i8>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 49: { // adc RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 2, load<i16>(d), load<i16>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 50: { // adc RI 32
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i32>(d, alu2<i32>(c, 2, load<i32>(d), load<i32>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 51: { // adc RI 64
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i64>(d, alu2<i64>(c, 2, load<i64>(d), load<i64>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 52: { // adc RM 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i8>(d, alu2<i8>(c, 2, load<i8>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 53: { // adc RM 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i16>(d, alu2<i16>(c, 2, load<i16>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 54: { // adc RM 32
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i32>(d, alu2<i32>(c, 2, load<i32>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 55: { // adc RM 64
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i64>(d, alu2<i64>(c, 2, load<i64>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 56: { // adc MR 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 2, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 57: { // adc MR 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 2, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 58: { // adc MR 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 2, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 59: { // adc MR 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 2, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 60: { // adc MI 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 2, load<i8>(p), load<i8>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 61: { // adc MI 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 2, load<i16>(p), load<i16>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 62: { // adc MI 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 2, load<i32>(p), load<i32>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 63: { // adc MI 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 2, load<i64>(p), load<i64>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 64: { // sbb RR 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 3, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 65: { // sbb RR 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 3, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 66: { // sbb RR 32
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i32>(d, alu2<i32>(c, 3, load<i32>(d), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
@@ -592,138 +310,6 @@ export function run(budget: i32): void {
         case 67: { // sbb RR 64
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i64>(d, alu2<i64>(c, 3, load<i64>(d), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 68: { // sbb RI 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 3, load<i8>(d), load<i8>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 69: { // sbb RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 3, load<i16>(d), load<i16>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 70: { // sbb RI 32
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i32>(d, alu2<i32>(c, 3, load<i32>(d), load<i32>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 71: { // sbb RI 64
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i64>(d, alu2<i64>(c, 3, load<i64>(d), load<i64>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 72: { // sbb RM 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i8>(d, alu2<i8>(c, 3, load<i8>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 73: { // sbb RM 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i16>(d, alu2<i16>(c, 3, load<i16>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 74: { // sbb RM 32
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i32>(d, alu2<i32>(c, 3, load<i32>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 75: { // sbb RM 64
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i64>(d, alu2<i64>(c, 3, load<i64>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 76: { // sbb MR 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 3, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 77: { // sbb MR 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 3, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 78: { // sbb MR 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 3, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 79: { // sbb MR 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 3, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 80: { // sbb MI 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 3, load<i8>(p), load<i8>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 81: { // sbb MI 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 3, load<i16>(p), load<i16>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 82: { // sbb MI 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 3, load<i32>(p), load<i32>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 83: { // sbb MI 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 3, load<i64>(p), load<i64>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 84: { // and RR 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 4, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 85: { // and RR 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 4, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
           op += OP_RECORD_SIZE
           continue
         }
@@ -745,12 +331,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 89: { // and RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 4, load<i16>(d), load<i16>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 90: { // and RI 32
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i32>(d, alu2<i32>(c, 4, load<i32>(d), load<i32>(op, OP_IMM)))
@@ -763,111 +343,31 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 92: { // and RM 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i8>(d, alu2<i8>(c, 4, load<i8>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 93: { // and RM 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i16>(d, alu2<i16>(c, 4, load<i16>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 94: { // and RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i32>(d, alu2<i32>(c, 4, load<i32>(d), b))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i32>(d, alu2<i32>(c, 4, load<i32>(d), <i32>b))
           op += OP_RECORD_SIZE
           continue
         }
         case 95: { // and RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i64>(d, alu2<i64>(c, 4, load<i64>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 96: { // and MR 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 4, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 97: { // and MR 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 4, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 98: { // and MR 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 4, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 99: { // and MR 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 4, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 100: { // and MI 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 4, load<i8>(p), load<i8>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 101: { // and MI 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 4, load<i16>(p), load<i16>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 102: { // and MI 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 4, load<i32>(p), load<i32>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 103: { // and MI 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 4, load<i64>(p), load<i64>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 104: { // sub RR 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 5, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 105: { // sub RR 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 5, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i64>(d, alu2<i64>(c, 4, load<i64>(d), <i64>b))
           op += OP_RECORD_SIZE
           continue
         }
@@ -883,18 +383,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 108: { // sub RI 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 5, load<i8>(d), load<i8>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 109: { // sub RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 5, load<i16>(d), load<i16>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 110: { // sub RI 32
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i32>(d, alu2<i32>(c, 5, load<i32>(d), load<i32>(op, OP_IMM)))
@@ -907,111 +395,31 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 112: { // sub RM 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i8>(d, alu2<i8>(c, 5, load<i8>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 113: { // sub RM 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i16>(d, alu2<i16>(c, 5, load<i16>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 114: { // sub RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i32>(d, alu2<i32>(c, 5, load<i32>(d), b))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i32>(d, alu2<i32>(c, 5, load<i32>(d), <i32>b))
           op += OP_RECORD_SIZE
           continue
         }
         case 115: { // sub RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i64>(d, alu2<i64>(c, 5, load<i64>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 116: { // sub MR 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 5, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 117: { // sub MR 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 5, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 118: { // sub MR 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 5, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 119: { // sub MR 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 5, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 120: { // sub MI 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 5, load<i8>(p), load<i8>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 121: { // sub MI 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 5, load<i16>(p), load<i16>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 122: { // sub MI 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 5, load<i32>(p), load<i32>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 123: { // sub MI 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 5, load<i64>(p), load<i64>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 124: { // xor RR 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 6, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 125: { // xor RR 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 6, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i64>(d, alu2<i64>(c, 5, load<i64>(d), <i64>b))
           op += OP_RECORD_SIZE
           continue
         }
@@ -1027,18 +435,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 128: { // xor RI 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, alu2<i8>(c, 6, load<i8>(d), load<i8>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 129: { // xor RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, alu2<i16>(c, 6, load<i16>(d), load<i16>(op, OP_IMM)))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 130: { // xor RI 32
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i32>(d, alu2<i32>(c, 6, load<i32>(d), load<i32>(op, OP_IMM)))
@@ -1051,99 +447,31 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 132: { // xor RM 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i8>(d, alu2<i8>(c, 6, load<i8>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 133: { // xor RM 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i16>(d, alu2<i16>(c, 6, load<i16>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 134: { // xor RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i32>(d, alu2<i32>(c, 6, load<i32>(d), b))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i32>(d, alu2<i32>(c, 6, load<i32>(d), <i32>b))
           op += OP_RECORD_SIZE
           continue
         }
         case 135: { // xor RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          putReg<i64>(d, alu2<i64>(c, 6, load<i64>(d), b))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 136: { // xor MR 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 6, load<i8>(p), load<i8>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 137: { // xor MR 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 6, load<i16>(p), load<i16>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 138: { // xor MR 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 6, load<i32>(p), load<i32>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 139: { // xor MR 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 6, load<i64>(p), load<i64>(c + <usize>load<u8>(op, OP_SRC))))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 140: { // xor MI 8
-          const p = beginRmw<i8>(effective(c, op))
-          if (!p) break
-          store<i8>(p, alu2<i8>(c, 6, load<i8>(p), load<i8>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 141: { // xor MI 16
-          const p = beginRmw<i16>(effective(c, op))
-          if (!p) break
-          store<i16>(p, alu2<i16>(c, 6, load<i16>(p), load<i16>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 142: { // xor MI 32
-          const p = beginRmw<i32>(effective(c, op))
-          if (!p) break
-          store<i32>(p, alu2<i32>(c, 6, load<i32>(p), load<i32>(op, OP_IMM)))
-          endRmw(c, p)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 143: { // xor MI 64
-          const p = beginRmw<i64>(effective(c, op))
-          if (!p) break
-          store<i64>(p, alu2<i64>(c, 6, load<i64>(p), load<i64>(op, OP_IMM)))
-          endRmw(c, p)
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          putReg<i64>(d, alu2<i64>(c, 6, load<i64>(d), <i64>b))
           op += OP_RECORD_SIZE
           continue
         }
@@ -1177,12 +505,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 149: { // cmp RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          alu2<i16>(c, 7, load<i16>(d), load<i16>(op, OP_IMM))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 150: { // cmp RI 32
           const d = c + <usize>load<u8>(op, OP_DST)
           alu2<i32>(c, 7, load<i32>(d), load<i32>(op, OP_IMM))
@@ -1197,101 +519,114 @@ export function run(budget: i32): void {
         }
         case 152: { // cmp RM 8
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i8>(c, 7, load<i8>(d), b)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 153: { // cmp RM 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i16>(c, 7, load<i16>(d), b)
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u32
+          if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) b = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u32>readSlow(ea, 0)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i8>(c, 7, load<i8>(d), <i8>b)
           op += OP_RECORD_SIZE
           continue
         }
         case 154: { // cmp RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i32>(c, 7, load<i32>(d), b)
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i32>(c, 7, load<i32>(d), <i32>b)
           op += OP_RECORD_SIZE
           continue
         }
         case 155: { // cmp RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
-          const b = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i64>(c, 7, load<i64>(d), b)
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 156: { // cmp MR 8
-          const a = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i8>(c, 7, a, load<i8>(c + <usize>load<u8>(op, OP_SRC)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 157: { // cmp MR 16
-          const a = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i16>(c, 7, a, load<i16>(c + <usize>load<u8>(op, OP_SRC)))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let b: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            b = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i64>(c, 7, load<i64>(d), <i64>b)
           op += OP_RECORD_SIZE
           continue
         }
         case 158: { // cmp MR 32
-          const a = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i32>(c, 7, a, load<i32>(c + <usize>load<u8>(op, OP_SRC)))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) a = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i32>(c, 7, <i32>a, load<i32>(c + <usize>load<u8>(op, OP_SRC)))
           op += OP_RECORD_SIZE
           continue
         }
         case 159: { // cmp MR 64
-          const a = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i64>(c, 7, a, load<i64>(c + <usize>load<u8>(op, OP_SRC)))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) a = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i64>(c, 7, <i64>a, load<i64>(c + <usize>load<u8>(op, OP_SRC)))
           op += OP_RECORD_SIZE
           continue
         }
         case 160: { // cmp MI 8
-          const a = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i8>(c, 7, a, load<i8>(op, OP_IMM))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 161: { // cmp MI 16
-          const a = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i16>(c, 7, a, load<i16>(op, OP_IMM))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u32
+          if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) a = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u32>readSlow(ea, 0)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i8>(c, 7, <i8>a, load<i8>(op, OP_IMM))
           op += OP_RECORD_SIZE
           continue
         }
         case 162: { // cmp MI 32
-          const a = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i32>(c, 7, a, load<i32>(op, OP_IMM))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) a = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i32>(c, 7, <i32>a, load<i32>(op, OP_IMM))
           op += OP_RECORD_SIZE
           continue
         }
         case 163: { // cmp MI 64
-          const a = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i64>(c, 7, a, load<i64>(op, OP_IMM))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) a = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i64>(c, 7, <i64>a, load<i64>(op, OP_IMM))
           op += OP_RECORD_SIZE
           continue
         }
         case 164: { // test RR 8
           const d = c + <usize>load<u8>(op, OP_DST)
           alu2<i8>(c, 8, load<i8>(d), load<i8>(c + <usize>load<u8>(op, OP_SRC)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 165: { // test RR 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          alu2<i16>(c, 8, load<i16>(d), load<i16>(c + <usize>load<u8>(op, OP_SRC)))
           op += OP_RECORD_SIZE
           continue
         }
@@ -1313,12 +648,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 169: { // test RI 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          alu2<i16>(c, 8, load<i16>(d), load<i16>(op, OP_IMM))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 170: { // test RI 32
           const d = c + <usize>load<u8>(op, OP_DST)
           alu2<i32>(c, 8, load<i32>(d), load<i32>(op, OP_IMM))
@@ -1331,63 +660,179 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 172: // unused: TEST has no such form
-        case 173: // unused: TEST has no such form
-        case 174: // unused: TEST has no such form
-        case 175: // unused: TEST has no such form
-        case 176: { // test MR 8
-          const a = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i8>(c, 8, a, load<i8>(c + <usize>load<u8>(op, OP_SRC)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 177: { // test MR 16
-          const a = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i16>(c, 8, a, load<i16>(c + <usize>load<u8>(op, OP_SRC)))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 178: { // test MR 32
-          const a = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i32>(c, 8, a, load<i32>(c + <usize>load<u8>(op, OP_SRC)))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) a = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i32>(c, 8, <i32>a, load<i32>(c + <usize>load<u8>(op, OP_SRC)))
           op += OP_RECORD_SIZE
           continue
         }
         case 179: { // test MR 64
-          const a = <i64>read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i64>(c, 8, a, load<i64>(c + <usize>load<u8>(op, OP_SRC)))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) a = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i64>(c, 8, <i64>a, load<i64>(c + <usize>load<u8>(op, OP_SRC)))
           op += OP_RECORD_SIZE
           continue
         }
         case 180: { // test MI 8
-          const a = <i8>read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i8>(c, 8, a, load<i8>(op, OP_IMM))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 181: { // test MI 16
-          const a = <i16>read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i16>(c, 8, a, load<i16>(op, OP_IMM))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u32
+          if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) a = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u32>readSlow(ea, 0)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i8>(c, 8, <i8>a, load<i8>(op, OP_IMM))
           op += OP_RECORD_SIZE
           continue
         }
         case 182: { // test MI 32
-          const a = <i32>read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
-          alu2<i32>(c, 8, a, load<i32>(op, OP_IMM))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let a: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) a = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            a = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          alu2<i32>(c, 8, <i32>a, load<i32>(op, OP_IMM))
           op += OP_RECORD_SIZE
           continue
         }
-        case 183: { // test MI 64
-          const a = <i64>read64(effective(c, op))
+        case 4:
+        case 8:
+        case 9:
+        case 24:
+        case 25:
+        case 28:
+        case 29:
+        case 44:
+        case 45:
+        case 48:
+        case 49:
+        case 50:
+        case 51:
+        case 64:
+        case 65:
+        case 68:
+        case 69:
+        case 70:
+        case 71:
+        case 84:
+        case 85:
+        case 89:
+        case 104:
+        case 105:
+        case 108:
+        case 109:
+        case 124:
+        case 125:
+        case 128:
+        case 129:
+        case 149:
+        case 165:
+        case 169: { // arithmetic on registers, the rarer forms
+          X.aluRegister(op)
+          op += OP_RECORD_SIZE
+          continue
+        }
+        case 12:
+        case 13:
+        case 16:
+        case 17:
+        case 20:
+        case 21:
+        case 32:
+        case 33:
+        case 36:
+        case 37:
+        case 38:
+        case 39:
+        case 40:
+        case 41:
+        case 42:
+        case 43:
+        case 52:
+        case 53:
+        case 54:
+        case 55:
+        case 56:
+        case 57:
+        case 58:
+        case 59:
+        case 60:
+        case 61:
+        case 62:
+        case 63:
+        case 72:
+        case 73:
+        case 74:
+        case 75:
+        case 76:
+        case 77:
+        case 78:
+        case 79:
+        case 80:
+        case 81:
+        case 82:
+        case 83:
+        case 92:
+        case 93:
+        case 96:
+        case 97:
+        case 98:
+        case 99:
+        case 100:
+        case 101:
+        case 102:
+        case 103:
+        case 112:
+        case 113:
+        case 116:
+        case 117:
+        case 118:
+        case 119:
+        case 120:
+        case 121:
+        case 122:
+        case 123:
+        case 132:
+        case 133:
+        case 136:
+        case 137:
+        case 138:
+        case 139:
+        case 140:
+        case 141:
+        case 142:
+        case 143:
+        case 153:
+        case 156:
+        case 157:
+        case 161:
+        case 172:
+        case 173:
+        case 174:
+        case 175:
+        case 176:
+        case 177:
+        case 181:
+        case 183: { // arithmetic with memory, the rarer forms
+          X.aluMemory(op)
           if (load<u32>(c, S_FAULT)) break
-          alu2<i64>(c, 8, a, load<i64>(op, OP_IMM))
           op += OP_RECORD_SIZE
           continue
         }
@@ -1432,90 +877,142 @@ export function run(budget: i32): void {
           continue
         }
         case 192: { // mov RM 8
-          const v = read8(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let v: u32
+          if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) v = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            v = <u32>readSlow(ea, 0)
+            if (load<u32>(c, S_FAULT)) break
+          }
           putReg<i8>(c + <usize>load<u8>(op, OP_DST), <i8>v)
           op += OP_RECORD_SIZE
           continue
         }
         case 193: { // mov RM 16
-          const v = read16(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let v: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 1) & PAGE_MASK)) v = load<u16>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            v = <u32>readSlow(ea, 1)
+            if (load<u32>(c, S_FAULT)) break
+          }
           putReg<i16>(c + <usize>load<u8>(op, OP_DST), <i16>v)
           op += OP_RECORD_SIZE
           continue
         }
         case 194: { // mov RM 32
-          const v = read32(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let v: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) v = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            v = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
           putReg<i32>(c + <usize>load<u8>(op, OP_DST), <i32>v)
           op += OP_RECORD_SIZE
           continue
         }
         case 195: { // mov RM 64
-          const v = read64(effective(c, op))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          let v: u64
+          if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) v = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            v = <u64>readSlow(ea, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
           putReg<i64>(c + <usize>load<u8>(op, OP_DST), <i64>v)
           op += OP_RECORD_SIZE
           continue
         }
         case 196: { // mov MR 8
-          write8(effective(c, op), load<u8>(c + <usize>load<u8>(op, OP_SRC)))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          if (load<u64>(e, TLB_WRITE) == (ea & PAGE_MASK)) store<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u8>(c + <usize>load<u8>(op, OP_SRC)))
+          else {
+            writeSlow(ea, <u64>(load<u8>(c + <usize>load<u8>(op, OP_SRC))), 0)
+            if (load<u32>(c, S_FAULT)) break
+          }
           op += OP_RECORD_SIZE
           continue
         }
         case 197: { // mov MR 16
-          write16(effective(c, op), load<u16>(c + <usize>load<u8>(op, OP_SRC)))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          if (load<u64>(e, TLB_WRITE) == ((ea + 1) & PAGE_MASK)) store<u16>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u16>(c + <usize>load<u8>(op, OP_SRC)))
+          else {
+            writeSlow(ea, <u64>(load<u16>(c + <usize>load<u8>(op, OP_SRC))), 1)
+            if (load<u32>(c, S_FAULT)) break
+          }
           op += OP_RECORD_SIZE
           continue
         }
         case 198: { // mov MR 32
-          write32(effective(c, op), load<u32>(c + <usize>load<u8>(op, OP_SRC)))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          if (load<u64>(e, TLB_WRITE) == ((ea + 3) & PAGE_MASK)) store<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u32>(c + <usize>load<u8>(op, OP_SRC)))
+          else {
+            writeSlow(ea, <u64>(load<u32>(c + <usize>load<u8>(op, OP_SRC))), 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
           op += OP_RECORD_SIZE
           continue
         }
         case 199: { // mov MR 64
-          write64(effective(c, op), load<u64>(c + <usize>load<u8>(op, OP_SRC)))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          if (load<u64>(e, TLB_WRITE) == ((ea + 7) & PAGE_MASK)) store<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u64>(c + <usize>load<u8>(op, OP_SRC)))
+          else {
+            writeSlow(ea, <u64>(load<u64>(c + <usize>load<u8>(op, OP_SRC))), 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
           op += OP_RECORD_SIZE
           continue
         }
         case 200: { // mov MI 8
-          write8(effective(c, op), load<u8>(op, OP_IMM))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          if (load<u64>(e, TLB_WRITE) == (ea & PAGE_MASK)) store<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u8>(op, OP_IMM))
+          else {
+            writeSlow(ea, <u64>(load<u8>(op, OP_IMM)), 0)
+            if (load<u32>(c, S_FAULT)) break
+          }
           op += OP_RECORD_SIZE
           continue
         }
         case 201: { // mov MI 16
-          write16(effective(c, op), load<u16>(op, OP_IMM))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          if (load<u64>(e, TLB_WRITE) == ((ea + 1) & PAGE_MASK)) store<u16>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u16>(op, OP_IMM))
+          else {
+            writeSlow(ea, <u64>(load<u16>(op, OP_IMM)), 1)
+            if (load<u32>(c, S_FAULT)) break
+          }
           op += OP_RECORD_SIZE
           continue
         }
         case 202: { // mov MI 32
-          write32(effective(c, op), load<u32>(op, OP_IMM))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          if (load<u64>(e, TLB_WRITE) == ((ea + 3) & PAGE_MASK)) store<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u32>(op, OP_IMM))
+          else {
+            writeSlow(ea, <u64>(load<u32>(op, OP_IMM)), 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
           op += OP_RECORD_SIZE
           continue
         }
         case 203: { // mov MI 64
-          write64(effective(c, op), load<u64>(op, OP_IMM))
-          if (load<u32>(c, S_FAULT)) break
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 234: { // inc 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, inc<i8>(c, load<i8>(d)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 235: { // inc 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, inc<i16>(c, load<i16>(d)))
+          const ea = effective(c, op)
+          const e = tlbSlot(ea)
+          if (load<u64>(e, TLB_WRITE) == ((ea + 7) & PAGE_MASK)) store<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u64>(op, OP_IMM))
+          else {
+            writeSlow(ea, <u64>(load<u64>(op, OP_IMM)), 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
           op += OP_RECORD_SIZE
           continue
         }
@@ -1531,18 +1028,6 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 238: { // dec 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, dec<i8>(c, load<i8>(d)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 239: { // dec 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, dec<i16>(c, load<i16>(d)))
-          op += OP_RECORD_SIZE
-          continue
-        }
         case 240: { // dec 32
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i32>(d, dec<i32>(c, load<i32>(d)))
@@ -1552,18 +1037,6 @@ export function run(budget: i32): void {
         case 241: { // dec 64
           const d = c + <usize>load<u8>(op, OP_DST)
           putReg<i64>(d, dec<i64>(c, load<i64>(d)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 242: { // not 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, <i8>~load<i8>(d))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 243: { // not 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, <i16>~load<i16>(d))
           op += OP_RECORD_SIZE
           continue
         }
@@ -1579,27 +1052,17 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 246: { // neg 8
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i8>(d, neg<i8>(c, load<i8>(d)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 247: { // neg 16
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i16>(d, neg<i16>(c, load<i16>(d)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 248: { // neg 32
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i32>(d, neg<i32>(c, load<i32>(d)))
-          op += OP_RECORD_SIZE
-          continue
-        }
-        case 249: { // neg 64
-          const d = c + <usize>load<u8>(op, OP_DST)
-          putReg<i64>(d, neg<i64>(c, load<i64>(d)))
+        case 234:
+        case 235:
+        case 238:
+        case 239:
+        case 242:
+        case 243:
+        case 246:
+        case 247:
+        case 248:
+        case 249: { // other forms of inc, dec, not, neg
+          X.unaryRegister(op)
           op += OP_RECORD_SIZE
           continue
         }
@@ -1702,6 +1165,198 @@ export function run(budget: i32): void {
           store<u64>(d, <u64>r)
           op += OP_RECORD_SIZE
           continue
+        }
+        case 292: { // jo
+          taken = conditionAny(0)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 293: { // jno
+          taken = conditionAny(1)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 294: { // jb
+          taken = load<u32>(c, S_FLAG_KIND) == FLAG_SUB ? load<u64>(c, S_FLAG_A) < load<u64>(c, S_FLAG_B) : conditionAny(2)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 295: { // jae
+          taken = load<u32>(c, S_FLAG_KIND) == FLAG_SUB ? load<u64>(c, S_FLAG_A) >= load<u64>(c, S_FLAG_B) : conditionAny(3)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 296: { // je
+          taken = load<u32>(c, S_FLAG_KIND) != FLAG_LITERAL ? load<i64>(c, S_FLAG_RES) == 0 : conditionAny(4)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 297: { // jne
+          taken = load<u32>(c, S_FLAG_KIND) != FLAG_LITERAL ? load<i64>(c, S_FLAG_RES) != 0 : conditionAny(5)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 298: { // jbe
+          taken = load<u32>(c, S_FLAG_KIND) == FLAG_SUB ? load<u64>(c, S_FLAG_A) <= load<u64>(c, S_FLAG_B) : conditionAny(6)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 299: { // ja
+          taken = load<u32>(c, S_FLAG_KIND) == FLAG_SUB ? load<u64>(c, S_FLAG_A) > load<u64>(c, S_FLAG_B) : conditionAny(7)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 300: { // js
+          taken = load<u32>(c, S_FLAG_KIND) != FLAG_LITERAL ? load<i64>(c, S_FLAG_RES) < 0 : conditionAny(8)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 301: { // jns
+          taken = load<u32>(c, S_FLAG_KIND) != FLAG_LITERAL ? load<i64>(c, S_FLAG_RES) >= 0 : conditionAny(9)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 302: { // jp
+          taken = conditionAny(10)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 303: { // jnp
+          taken = conditionAny(11)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 304: { // jl
+          taken = load<u32>(c, S_FLAG_KIND) == FLAG_SUB ? load<i64>(c, S_FLAG_A) < load<i64>(c, S_FLAG_B) : conditionAny(12)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 305: { // jge
+          taken = load<u32>(c, S_FLAG_KIND) == FLAG_SUB ? load<i64>(c, S_FLAG_A) >= load<i64>(c, S_FLAG_B) : conditionAny(13)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 306: { // jle
+          taken = load<u32>(c, S_FLAG_KIND) == FLAG_SUB ? load<i64>(c, S_FLAG_A) <= load<i64>(c, S_FLAG_B) : conditionAny(14)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
+        }
+        case 307: { // jg
+          taken = load<u32>(c, S_FLAG_KIND) == FLAG_SUB ? load<i64>(c, S_FLAG_A) > load<i64>(c, S_FLAG_B) : conditionAny(15)
+          if (taken) {
+            slot = block + BLK_LINK_TAKEN
+            rip = blockRip + load<u64>(op, OP_IMM)
+          } else {
+            slot = block + BLK_LINK_NEXT
+            rip = blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)
+          }
+          if (load<u8>(op, OP_SIZE) != 3) rip = wrapRip(op, rip)
+          break
         }
         case 204: // lea 8: unused
         case 205: {
@@ -1810,16 +1465,8 @@ export function run(budget: i32): void {
           op += OP_RECORD_SIZE
           continue
         }
-        case 221: { // jcc
-          if (condition(c, load<u8>(op, OP_AUX))) {
-            slot = block + BLK_LINK_TAKEN
-            rip = wrapRip(op, blockRip + load<u64>(op, OP_IMM))
-          } else {
-            slot = block + BLK_LINK_NEXT
-            rip = wrapRip(op, blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH))
-          }
+        case 221: // unused
           break
-        }
         case 222: { // jmp
           slot = block + BLK_LINK_TAKEN
           rip = wrapRip(op, blockRip + load<u64>(op, OP_IMM))
