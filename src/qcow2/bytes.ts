@@ -11,8 +11,3 @@ export function setU64(view: DataView, at: number, value: number): void {
 export const viewOver = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 
 export const roundUp = (value: number, step: number): number => Math.ceil(value / step) * step
-
-export const isZero = (bytes: Uint8Array): boolean => {
-  for (let i = 0; i < bytes.length; i++) if (bytes[i] !== 0) return false
-  return true
-}

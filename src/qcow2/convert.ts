@@ -8,7 +8,7 @@ import type { BlockImage } from './block-image.ts'
 import { chainExtent } from './chain.ts'
 import { CompressedWriter } from './compressed-writer.ts'
 import { compressCluster, WINDOW_BITS } from './compression.ts'
-import { allZero, COPY_BYTES, CopyBuffer, ZERO_GRAIN } from './copy.ts'
+import { COPY_BYTES, CopyBuffer, ZERO_GRAIN } from './copy.ts'
 import { type CreateOptions, checkTarget, formatQcow2 } from './create.ts'
 import { DiskError } from './errors.ts'
 import type { DiskFormat } from './open.ts'
@@ -122,7 +122,7 @@ async function copyCompressed(source: BlockImage, target: Qcow2Image, options: C
         const bytes = reader.read(source, at, length)
         for (let from = 0; from < length; from += clusterSize) {
           const part = bytes.subarray(from, Math.min(length, from + clusterSize))
-          if (allZero(part)) continue
+          if (reader.isZero(from, from + part.length)) continue
           const plain = new Uint8Array(clusterSize)
           plain.set(part)
           if (queue.length >= PACKING) await writeOldest()
