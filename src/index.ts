@@ -1,6 +1,17 @@
 /** The public face of Vitrine. */
 
 export type { AcceleratorName, CpuDump } from './accel/contract.ts'
+export { AgentError } from './box/agent/errors.ts'
+export type { DirectoryEntry, FileEvent, FileInfo, WriteOptions } from './box/agent/files.ts'
+export { Box, type BoxEvents, type BoxState, type ExecOptions, type SpawnOptions } from './box/box.ts'
+export { BoxError, type BoxErrorCode } from './box/errors.ts'
+export type { Execution, ExecutionExit, ExecutionResult } from './box/execution.ts'
+export type { BoxFiles } from './box/files.ts'
+export type { BoxOptions } from './box/options.ts'
+export type { Progress, ProgressListener } from './box/prepare.ts'
+export type { BoxConfig, NetworkPolicy, PortMapping } from './box/record.ts'
+export { Runtime, type RuntimeOptions } from './box/runtime.ts'
+export type { BootStages, BoxExit, BoxMetrics, VmmStatus } from './box/vmm/launch.ts'
 export { assetPath } from './host/assets.ts'
 export { BOX_MODULES, buildInitramfs, ensureInitramfs, type InitramfsOptions } from './image/initramfs.ts'
 export { KernelError, type KernelErrorCode } from './image/kernel/errors.ts'

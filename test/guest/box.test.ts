@@ -1,0 +1,89 @@
+/** Boxes on a real guest, end to end: the base image, Debian's cloud kernel, whichever accelerator this machine has. */
+import { createHash, randomBytes } from 'node:crypto'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { Box, Runtime } from '../../src/index.ts'
+
+const scratch = mkdtempSync(join(tmpdir(), 'vitrine-boxes-'))
+/** The default home: its images and kernels are kept from run to run. The box is this test's own. */
+const runtime = new Runtime({ defaults: { memoryMib: 256 } })
+const BOOT_MS = 120_000
+let box: Box
+
+beforeAll(async () => {
+  box = await Box.create({ name: `test-${process.pid}` }, runtime)
+  await box.start()
+}, BOOT_MS * 2)
+
+afterAll(async () => {
+  await box?.remove({ force: true })
+  rmSync(scratch, { recursive: true })
+}, BOOT_MS)
+
+describe('a box', () => {
+  it('runs commands', { timeout: BOOT_MS }, async () => {
+    const { stdout, exitCode } = await box.exec('uname', ['-sm'])
+    expect([stdout, exitCode]).toEqual(['Linux x86_64\n', 0])
+    expect(await box.exec('sh', ['-c', 'echo err >&2; exit 7'])).toMatchObject({ stderr: 'err\n', exitCode: 7 })
+    expect(await box.exec('sh', ['-c', 'kill -9 $$'])).toMatchObject({ exitCode: 137, signal: 'SIGKILL' })
+    expect((await box.exec('hostname')).stdout).toBe(`${box.name}\n`)
+    await expect(box.exec('no-such-command')).rejects.toMatchObject({ code: 'ENOENT' })
+  })
+
+  it('has the time of the host', { timeout: BOOT_MS }, async () => {
+    const guest = Number((await box.exec('date', ['+%s'])).stdout)
+    expect(Math.abs(guest - Date.now() / 1000)).toBeLessThan(30)
+  })
+
+  it('takes input to its end and gives all output back', { timeout: BOOT_MS }, async () => {
+    const data = randomBytes(1_000_000)
+    const execution = await box.spawn('sha256sum')
+    execution.stdin.end(data)
+    expect((await execution.result()).stdout.slice(0, 64)).toBe(createHash('sha256').update(data).digest('hex'))
+    const { stdoutBytes } = await box.exec('sh', ['-c', 'seq 1 200000'])
+    expect(stdoutBytes.toString()).toBe(Array.from({ length: 200_000 }, (_, i) => `${i + 1}\n`).join(''))
+  })
+
+  it('has files', { timeout: BOOT_MS }, async () => {
+    const data = randomBytes(300_000)
+    await box.files.write('/srv/data/blob', data)
+    expect((await box.files.read('/srv/data/blob')).equals(data)).toBe(true)
+    writeFileSync(join(scratch, 'hello.txt'), 'hello\n')
+    await box.copyIn(join(scratch, 'hello.txt'), '/srv/')
+    await box.copyOut('/srv', join(scratch, 'out'))
+    expect(readFileSync(join(scratch, 'out/hello.txt'), 'utf8')).toBe('hello\n')
+    expect(readFileSync(join(scratch, 'out/data/blob')).equals(data)).toBe(true)
+  })
+
+  it('sees a disk of the size that was asked for', { timeout: BOOT_MS }, async () => {
+    const { stdout } = await box.exec('df', ['-k', '/'])
+    const kib = Number(/\s(\d+)\s+\d+\s+\d+\s+\d+%/.exec(stdout)?.[1])
+    expect(kib).toBeGreaterThan(9 * 1024 * 1024)
+  })
+
+  it('keeps its files when it is stopped and started', { timeout: BOOT_MS * 2 }, async () => {
+    await box.files.write('/root/kept', 'still here')
+    await box.stop()
+    expect(box.state).toBe('stopped')
+    const same = await Box.get(box.name, runtime)
+    expect(await same.files.readText('/root/kept')).toBe('still here')
+    expect(same.state).toBe('running')
+    same.close()
+  })
+
+  it('is missed when its VMM is killed, and starts again', { timeout: BOOT_MS * 2 }, async () => {
+    await box.start()
+    await box.files.write('/root/synced', 'on disk')
+    await box.exec('sync')
+    const exited = new Promise(resolve => box.once('exit', resolve))
+    const sleeping = await box.spawn('sleep', ['1000'])
+    await sleeping.pid
+    process.kill((await box.vmm()).pid, 'SIGKILL')
+    expect(await exited).toMatchObject({ reason: 'vmm-failed' })
+    await expect(sleeping.exit).rejects.toMatchObject({ code: 'DISCONNECTED' })
+    expect(box.state).toBe('stopped')
+    expect(await box.files.readText('/root/synced')).toBe('on disk')
+  })
+})
