@@ -10,6 +10,13 @@ import { BoxError, type BoxErrorCode } from './errors.ts'
 /** A line longer than this is nobody we know. */
 const LINE_MAX = 1024 * 1024
 
+/** Calls back for every line. A connection that breaks is noticed by its `close`; readline would pass the error on as its own. */
+function lines(socket: Socket, onLine: (line: string) => void): void {
+  createInterface({ input: socket, crlfDelay: Number.POSITIVE_INFINITY })
+    .on('line', onLine)
+    .on('error', () => {})
+}
+
 export type ControlHandler = (params: unknown) => unknown | Promise<unknown>
 
 export class ControlServer {
@@ -21,7 +28,7 @@ export class ControlServer {
       this.#sockets.add(socket)
       socket.on('error', () => {})
       socket.on('close', () => this.#sockets.delete(socket))
-      createInterface({ input: socket, crlfDelay: Number.POSITIVE_INFINITY }).on('line', line => {
+      lines(socket, line => {
         if (line.length > LINE_MAX) socket.destroy()
         else
           void serve(handlers, line).then(answer => answer !== undefined && socket.write(`${JSON.stringify(answer)}\n`))
@@ -86,7 +93,7 @@ export class ControlClient {
       this.#pending.clear()
       this.onClose()
     })
-    createInterface({ input: socket, crlfDelay: Number.POSITIVE_INFINITY }).on('line', line => this.#receive(line))
+    lines(socket, line => this.#receive(line))
   }
 
   /** Connects, or gives undefined when no VMM listens there. */
