@@ -3,10 +3,12 @@
  * ready or why it is not, serves the control socket while the box runs, and ends when the box does.
  */
 import { closeSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { ProcessLock } from '../host/process-lock.ts'
 import { ControlServer } from './control.ts'
 import { BoxError } from './errors.ts'
-import { BoxFolder } from './home.ts'
+import { BoxFolder, Home } from './home.ts'
+import { discard } from './store.ts'
 import type { LaunchPlan, VmmMessage } from './vmm/launch.ts'
 import { Vmm } from './vmm/vmm.ts'
 
@@ -54,6 +56,7 @@ async function main(): Promise<void> {
   control?.broadcast('exit', exit)
   await control?.close()
   for (const path of [folder.controlSocket, folder.vsockSocket]) rmSync(path, { force: true })
+  if (config.autoRemove) discard(new Home(resolve(folder.path, '../..')), folder, vmm.record.name)
   lock.release()
   process.exit(0)
 }

@@ -34,10 +34,12 @@ async function run(args: ParsedArgs): Promise<number> {
   const { runtime, progress } = cliRuntime()
   const detach = args.flag('detach')
   const options = boxOptions(args, args.positionals[0])
+  const keep = (options.name !== undefined || detach) && !args.flag('rm')
+  const command = detach && args.rest ? { command: args.rest } : {}
   progress.update('Preparing the image')
   let box: Box
   try {
-    box = await Box.create({ ...options, detach, ...(detach && args.rest ? { command: args.rest } : {}) }, runtime)
+    box = await Box.create({ ...options, detach, autoRemove: !keep, ...command }, runtime)
   } finally {
     progress.clear()
   }
@@ -47,21 +49,19 @@ async function run(args: ParsedArgs): Promise<number> {
     box.close()
     return 0
   }
-  const keep = options.name !== undefined && !args.flag('rm')
   const ending = endWhenInterrupted(box, keep)
   try {
     await started(box, progress)
-    const [command, ...rest] = args.rest ?? (box.imageCommand.length > 0 ? box.imageCommand : ['/bin/sh'])
+    const [program, ...rest] = args.rest ?? (box.imageCommand.length > 0 ? box.imageCommand : ['/bin/sh'])
     const tty = args.flag('tty')
     ending.stop()
-    const execution = await box.spawn(command!, rest, tty ? { tty: terminalSize() } : {})
+    const execution = await box.spawn(program!, rest, tty ? { tty: terminalSize() } : {})
     return await attach(execution, { interactive: args.flag('interactive'), tty })
   } catch (error) {
     return notStarted(error)
   } finally {
     ending.stop()
     await box.stop()
-    if (!keep) await box.remove()
   }
 }
 
