@@ -13,9 +13,22 @@ export type { BoxConfig, NetworkPolicy, PortMapping } from './box/record.ts'
 export { Runtime, type RuntimeOptions } from './box/runtime.ts'
 export type { BootStages, BoxExit, BoxMetrics, VmmStatus } from './box/vmm/launch.ts'
 export { assetPath } from './host/assets.ts'
+export type { PruneOptions, PruneResult } from './image/collect.ts'
+export { ImageError, type ImageErrorCode } from './image/errors.ts'
+export { type Ext4Options, type Ext4Result, writeExt4 } from './image/ext4/writer.ts'
 export { BOX_MODULES, buildInitramfs, ensureInitramfs, type InitramfsOptions } from './image/initramfs.ts'
 export { KernelError, type KernelErrorCode } from './image/kernel/errors.ts'
 export { type FindOptions, type FoundKernel, findKernel } from './image/kernel/find.ts'
+export type { ImageConfig } from './image/manifest.ts'
+export type { ImageProgress } from './image/progress.ts'
+export {
+  type GetImageOptions,
+  type Image,
+  ImageStore,
+  type ImageStoreOptions,
+  type ImageSummary,
+} from './image/store.ts'
+export { treeOfDirectory } from './image/tree/directory-source.ts'
 export type { DeviceSlot, MachineDevice } from './machine/device-slots.ts'
 export { MachineError, type MachineErrorCode } from './machine/errors.ts'
 export { Machine, type MachineMetrics, type MachinePhase } from './machine/machine.ts'

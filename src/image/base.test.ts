@@ -3,11 +3,18 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
 import { checkFileSystem, debugfs, has, run } from '../../test/image/oracles.ts'
-import { appletsOf, BASE_CONFIG } from './base.ts'
+import { appletsOf, BASE_CONFIG, makeBase } from './base.ts'
 import { ImageStore } from './store.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-base-'))
 afterAll(() => rmSync(folder, { recursive: true }))
+
+/** Why a package cannot be downloaded here. */
+const noPackages: string | undefined = !has('apt-get')
+  ? 'no apt-get'
+  : run('apt-cache', ['madison', 'busybox-static']).trim() === ''
+    ? 'apt has no package lists'
+    : undefined
 
 describe.skipIf(!has('busybox'))('the built-in image', () => {
   it('has the programs that busybox says it has', () => {
@@ -31,5 +38,25 @@ describe.skipIf(!has('busybox'))('the built-in image', () => {
     expect(again.disk).toBe(image.disk)
     const elsewhere = await new ImageStore({ home: join(folder, 'other') }).get('base')
     expect(elsewhere.id).toBe(image.id)
+  })
+
+  it.skipIf(noPackages)('fetches the package when busybox is not installed', async () => {
+    const work = mkdtempSync(join(folder, 'work-'))
+    const { contentId, root } = await makeBase(work, [])
+    expect(contentId).toMatch(/^sha256:/)
+    expect(root.children!.get('bin')!.children!.get('busybox')!.size).toBeGreaterThan(1_000_000)
+  })
+
+  it('says what to install when there is no apt-get', async () => {
+    const before = process.env.PATH
+    process.env.PATH = folder
+    try {
+      await expect(makeBase(folder, [])).rejects.toMatchObject({
+        code: 'MISSING_TOOL',
+        message: expect.stringContaining('busybox-static'),
+      })
+    } finally {
+      process.env.PATH = before
+    }
   })
 })

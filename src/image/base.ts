@@ -52,8 +52,8 @@ export interface BaseImage {
 }
 
 /** Finds busybox, or fetches its package into `work`, and builds the tree. */
-export async function makeBase(work: string): Promise<BaseImage> {
-  const path = INSTALLED.find(isStaticAmd64) ?? (await fetchBusybox(work))
+export async function makeBase(work: string, installed: readonly string[] = INSTALLED): Promise<BaseImage> {
+  const path = installed.find(isStaticAmd64) ?? (await fetchBusybox(work))
   const bytes = readFileSync(path)
   const root = baseTree(path, bytes)
   const hash = createHash('sha256')
@@ -159,7 +159,7 @@ function isStaticAmd64(path: string): boolean {
 }
 
 async function fetchBusybox(work: string): Promise<string> {
-  const remedy = `install it ('apt-get install ${PACKAGE}') or use another image`
+  const remedy = `install it ('apt-get update && apt-get install ${PACKAGE}') or use another image`
   try {
     await run('apt-get', ['download', `${PACKAGE}:amd64`], { cwd: work })
   } catch (error) {
