@@ -19,6 +19,7 @@ export default defineConfig({
             'test/testbed/**/*.test.ts',
             'test/image/**/*.test.ts',
             'test/virtio/**/*.test.ts',
+            'test/soft/**/*.test.ts',
           ],
         },
       },

@@ -16,6 +16,7 @@ import { type Clock, openClock } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
 import { SoftError } from './errors.ts'
 import { attentionIndex, vcpuStateBase } from './layout.ts'
+import { seedRandom } from './random.ts'
 import { readGeneral, readSystem, writeGeneral, writeSystem } from './registers.ts'
 import { packVcpu, unpackVcpu } from './state-blob.ts'
 
@@ -202,6 +203,8 @@ export class SoftVcpu implements Vcpu {
 
   restore(state: Uint8Array): void {
     unpackVcpu(this.#memory, this.#base, state, this.#wasm.currentTime())
+    // A clone must not repeat the original's random numbers.
+    if (!this.#detail.deterministic) seedRandom(this.#view, this.#base, false)
     this.#wasm.resetBlocks()
     this.#wasm.flushTlbAll()
     this.#wasm.updateMode()

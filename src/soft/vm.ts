@@ -9,6 +9,7 @@ import { monotonicNow } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
 import { SoftError } from './errors.ts'
 import { attentionIndex, dirtyMapBase, layOut, vcpuStateBase } from './layout.ts'
+import { seedRandom } from './random.ts'
 import { packChips, unpackChips } from './state-blob.ts'
 import type { SoftVcpuDetail } from './vcpu.ts'
 
@@ -34,6 +35,7 @@ export class SoftVm implements VirtualMachine {
       throw new SoftError('BAD_SETTING', 'a deterministic machine has one CPU: threads do not repeat themselves')
     }
     layOut(this.memory, this.cpus, deterministic)
+    for (let index = 0; index < this.cpus; index++) seedRandom(this.memory.view, vcpuStateBase(index), deterministic)
     this.#words = new Int32Array(this.memory.wasm.buffer)
     this.#doorbells = openDoorbells(this.memory.view)
     this.#detail = {

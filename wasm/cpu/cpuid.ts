@@ -1,7 +1,7 @@
 /** CPUID: exactly what is implemented. */
 import { cpu } from './cpu'
 import { TSC_KHZ } from './time'
-import { S_APIC_BASE, S_CPUS, S_CR4, S_INDEX, S_RAX, S_RBX, S_RCX, S_RDX, S_XCR0 } from './state'
+import { S_APIC_BASE, S_CPUS, S_CR4, S_INDEX, S_RAX, S_RBX, S_RCX, S_RDX } from './state'
 
 // Leaf 1 ECX
 const SSE3: u32 = 1 << 0
@@ -18,8 +18,8 @@ const AES: u32 = 1 << 25
 const RDRAND: u32 = 1 << 30
 const HYPERVISOR: u32 = 0x8000_0000
 
-/** Vector extensions beyond SSE2 that sse.ts implements; set here once they pass against hardware. */
-export const VECTOR_FEATURES: u32 = SSE3
+/** Vector extensions beyond SSE2 that sse.ts implements. */
+export const VECTOR_FEATURES: u32 = SSE3 | SSSE3 | SSE41 | SSE42 | PCLMULQDQ | AES
 
 function put(a: u32, b: u32, c: u32, d: u32): void {
   store<u64>(cpu, a, S_RAX)
@@ -62,8 +62,9 @@ export function cpuid(): void {
       put(4, 0, 0, 0) // ARAT: the timer does not stop in idle
       return
     case 7:
-      // EBX: FSGSBASE(0) SMEP(7) ERMS(9); EDX: SPEC_CTRL(26) ARCH_CAPABILITIES(29)
-      if (sub == 0) put(0, (1 << 7) | (1 << 9) | (1 << 0), 0, (1 << 26) | (1 << 29))
+      // EBX: FSGSBASE(0) TSC_ADJUST(1) SMEP(7) ERMS(9) SHA(29); EDX: SPEC_CTRL(26) ARCH_CAPABILITIES(29).
+      // With TSC_ADJUST a kernel trusts the time-stamp counter and does not measure it against a late tick.
+      if (sub == 0) put(0, (1 << 0) | (1 << 1) | (1 << 7) | (1 << 9) | (1 << 29), 0, (1 << 26) | (1 << 29))
       else put(0, 0, 0, 0)
       return
     case 0xb:
@@ -131,5 +132,3 @@ function cacheLeaf(sub: u32): void {
   else if (sub == 2) put(0x0000_0143, 0x01c0_003f, 1023, 0)
   else put(0, 0, 0, 0)
 }
-
-export { SSSE3, SSE41, SSE42, PCLMULQDQ, AES, S_XCR0 }

@@ -1,0 +1,194 @@
+/** The software CPU on bare machine code: what a kernel relies on, and what a hostile guest tries. */
+import { createHash } from 'node:crypto'
+import { describe, expect, it } from 'vitest'
+import { drainEventFd } from '../../src/host/event-fd.ts'
+import { assemble, POWER_OFF, TRIPLE_FAULT } from '../../src/machine/micro-programs.ts'
+import { DEVICES_BASE, DEVICES_END, RAM_OFFSET } from '../../src/memory/layout.ts'
+import { microMachine } from './micro-machine.ts'
+
+const CODE = 0x10_0000
+
+describe('programs', () => {
+  it('prints through OUTSB and stops', () => {
+    const { vcpu, io } = microMachine(
+      assemble('48 8d 35 15 00 00 00 b9 06 00 00 00 66 ba f8 03 fc f3 6e', POWER_OFF, [72, 101, 108, 108, 111, 10]),
+    )
+    expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+    const text = io.written.filter(({ port }) => port === 0x3f8).map(({ value }) => String.fromCharCode(value))
+    expect(text.join('')).toBe('Hello\n')
+  })
+
+  it('sees its own code change: the next instruction, and a loop that patches itself', () => {
+    // mov byte [rip+1], 7; mov al, 1 (patched to 7); out 0x80, al; then 200 rounds that change the operand of the mov
+    const program = assemble(
+      'c6 05 01 00 00 00 07 b0 01 e6 80', // patches the 01 below it
+      'b9 c8 00 00 00', // mov ecx, 200
+      '31 db', // xor ebx, ebx
+      '88 0d 01 00 00 00', // mov [rip+1], cl: the immediate of the next mov
+      'b0 00', // mov al, cl's value
+      '0f b6 c0 01 c3', // movzx eax, al; add ebx, eax
+      'ff c9 75 ef', // dec ecx; jne -17
+      '89 d8 e7 80', // mov eax, ebx; out 0x80, eax
+      POWER_OFF,
+    )
+    const { vcpu, io } = microMachine(program)
+    expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+    expect(io.written[0]!.value).toBe(7)
+    expect(io.written[1]!.value).toBe((200 * 201) / 2)
+    expect(vcpu.counters().codeWrites).toBeGreaterThan(100)
+  })
+
+  it('reports a triple fault with the registers', () => {
+    const { vcpu, io } = microMachine(TRIPLE_FAULT)
+    const exit = vcpu.run(io)
+    expect(exit.reason).toBe('shutdown')
+    if (exit.reason !== 'shutdown') return
+    expect(exit.dump.registers.general[0]).toBe(0x1234n)
+    expect([...exit.dump.code.subarray(0, 2)]).toEqual([0x0f, 0x0b])
+  })
+
+  it('wakes from HLT by the local APIC timer', () => {
+    // IDT at 0x2000: vector 0x40 -> handler that counts in [0x3000] and ends the interrupt.
+    const { vcpu, io, memory } = microMachine(
+      assemble(
+        '0f 01 1c 25 00 28 00 00', // lidt [0x2800]
+        'bb 00 00 e0 fe', // mov ebx, 0xfee00000
+        'c7 83 f0 00 00 00 ff 01 00 00', // SVR: enable
+        'c7 83 20 03 00 00 40 00 00 00', // LVT timer: vector 0x40, one-shot
+        'c7 83 e0 03 00 00 0b 00 00 00', // divide by 1
+        'c7 83 80 03 00 00 a0 86 01 00', // initial count 100,000: one millisecond
+        'fb f4 fa', // sti; hlt; cli
+        '8b 04 25 00 30 00 00 e7 80', // mov eax, [0x3000]; out 0x80, eax
+        POWER_OFF,
+      ),
+    )
+    const handler = assemble('ff 04 25 00 30 00 00 c7 83 b0 00 00 00 00 00 00 00 48 cf') // inc [0x3000]; EOI; iretq
+    memory.write(0x1000, handler)
+    memory.writeU64(0x2000 + 0x40 * 16, 0x0000_8e00_0008_1000n)
+    memory.writeU64(0x2008 + 0x40 * 16, 0n)
+    // The fourth GiB's page directory, with one 2 MiB page for the local APIC.
+    memory.writeU64(0xa018, 0xe003n)
+    memory.writeU64(0xe000 + 0x1f7 * 8, 0xfee0_0083n)
+    memory.writeU16(0x2800, 0x7ff)
+    memory.writeU64(0x2802, 0x2000n)
+    expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+    expect(io.written[0]!.value).toBe(1)
+    expect(vcpu.counters().halts).toBeGreaterThan(0)
+  })
+
+  it('rings a doorbell instead of asking the handler', () => {
+    // mov dword [0xc0001050], 1; mov dword [0xc0001050], 2
+    const { vcpu, io, vm, memory } = microMachine(
+      assemble('c7 04 25 50 10 00 00 01 00 00 00 c7 04 25 50 10 00 00 02 00 00 00', POWER_OFF),
+    )
+    // Linear 0x1000-0x1fff is mapped to the MMIO hole: PML4 0x9000, and the PD's first entry becomes a table at 0xd000.
+    for (let index = 0; index < 512; index++) memory.writeU64(0xd000 + index * 8, BigInt(index * 4096) | 3n)
+    memory.writeU64(0xd000 + 8, 0xc000_1003n)
+    memory.writeU64(0xb000, 0xd003n)
+    const bell = vm.doorbell(0xc000_1050, 1)
+    expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+    expect(drainEventFd(bell.fd)).toBe(1)
+    expect(io.mmio).toEqual([{ address: 0xc000_1050, size: 4 }])
+    vm.close()
+  })
+
+  it('is kicked out of an endless loop, and goes on', () => {
+    const { vcpu, io, vm } = microMachine(assemble('ff c0 eb fc'))
+    vm.kick(0)
+    expect(vcpu.run(io)).toEqual({ reason: 'kicked' })
+    vm.kick(0)
+    expect(vcpu.run(io)).toEqual({ reason: 'kicked' })
+  })
+})
+
+describe('state', () => {
+  const LOOP = assemble('48 ff c0 48 01 c3 48 c1 c3 07 48 31 c3 eb f1') // inc rax; add rbx, rax; rol rbx, 7; xor rbx, rax
+
+  it('is saved and restored into another machine', () => {
+    const one = microMachine(LOOP)
+    one.vcpu.step(one.io, 10_000)
+    const two = microMachine(LOOP)
+    two.vcpu.restore(one.vcpu.save())
+    one.vcpu.step(one.io, 5000)
+    two.vcpu.step(two.io, 5000)
+    expect(two.vcpu.readRegisters()).toEqual(one.vcpu.readRegisters())
+    expect(() => two.vcpu.restore(new Uint8Array(100))).toThrow(/not a saved vCPU/)
+  })
+
+  it('is the same after the same work in deterministic mode, clock included', () => {
+    // loop: rdtsc; add rbx, rax; rol rbx, 5; push rbx; pop rcx; jmp loop
+    const program = assemble('0f 31 48 01 c3 48 c1 c3 05 53 59 eb f3')
+    const run = (): string => {
+      const { vcpu, io, memory } = microMachine(program, { deterministic: true })
+      for (let round = 0; round < 20; round++) vcpu.step(io, 10_000)
+      const registers = JSON.stringify(vcpu.readRegisters(), (_key, value) => String(value))
+      return createHash('sha256').update(registers).update(memory.bytes.subarray(RAM_OFFSET)).digest('hex')
+    }
+    expect(run()).toBe(run())
+  })
+
+  it('steps one instruction at a time', () => {
+    const { vcpu, io } = microMachine(LOOP)
+    vcpu.setStepping(true)
+    const places: number[] = []
+    for (let step = 0; step < 6; step++) {
+      places.push(Number(vcpu.readRegisters().rip) - CODE)
+      vcpu.step(io, 1)
+    }
+    expect(places).toEqual([0, 3, 6, 10, 13, 0])
+  })
+})
+
+describe('hostile guests', () => {
+  /** xorshift32: the same bytes in every run. */
+  const random = (seed: number) => (): number => {
+    seed ^= seed << 13
+    seed ^= seed >>> 17
+    seed ^= seed << 5
+    return seed >>> 0
+  }
+
+  it.each([0, 3])(
+    'random bytes at privilege level %i: a fault, a stop or a running guest, and nothing outside RAM',
+    level => {
+      for (let seed = 1; seed <= 60; seed++) {
+        const next = random(seed * 7919 + level)
+        const program = Uint8Array.from({ length: 4096 }, () => next())
+        const { vcpu, io, memory } = microMachine(program)
+        const outside = (): string =>
+          createHash('sha256').update(memory.bytes.subarray(DEVICES_BASE, DEVICES_END)).digest('hex')
+        const before = outside()
+        const registers = vcpu.readRegisters()
+        vcpu.writeRegisters({ ...registers, general: registers.general.map(() => BigInt(next()) * 4097n) })
+        if (level === 3) {
+          const system = vcpu.readSystemRegisters()
+          vcpu.writeSystemRegisters({
+            ...system,
+            cs: { ...system.cs, selector: 0x33, attributes: 0xa0fb },
+            ss: { ...system.ss, selector: 0x2b, attributes: 0xc0f3 },
+          })
+        }
+        for (let slice = 0; slice < 10; slice++) {
+          const exit = vcpu.step(io, 2000)
+          if (exit !== 0 && exit !== 1) break
+        }
+        expect(outside()).toBe(before)
+      }
+    },
+  )
+
+  it('page tables that point outside RAM fault or read all ones, and never reach our memory', () => {
+    const { vcpu, io, memory } = microMachine(assemble('48 b8 00 00 00 40 00 00 00 00 48 8b 00 e7 80', POWER_OFF))
+    // The second GiB's page directory is far outside RAM.
+    memory.writeU64(0xa008, 0xff_ffff_f003n)
+    expect(vcpu.run(io).reason).toBe('shutdown')
+  })
+
+  it('an instruction across the end of RAM, and a jump to nowhere', () => {
+    const end = microMachine(assemble('48 b8 ff ff 3f 00 00 00 00 00 ff e0'))
+    end.memory.writeU8(0x3f_ffff, 0x48)
+    expect(end.vcpu.run(end.io).reason).toBe('shutdown')
+    const nowhere = microMachine(assemble('48 b8 00 00 00 00 00 00 00 80 ff e0'))
+    expect(nowhere.vcpu.run(nowhere.io).reason).toBe('shutdown')
+  })
+})
