@@ -16,7 +16,7 @@ const noPackages: string | undefined = !has('apt-get')
     ? 'apt has no package lists'
     : undefined
 
-describe.skipIf(!has('busybox'))('the built-in image', () => {
+describe.skipIf(!has('busybox'))('the built-in image', { timeout: 120_000 }, () => {
   it('has the programs that busybox says it has', () => {
     const listed = run('busybox', ['--list']).trim().split('\n')
     expect(appletsOf(readFileSync('/bin/busybox'))).toEqual(listed)

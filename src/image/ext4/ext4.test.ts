@@ -145,7 +145,7 @@ describe('checksums and hashes', () => {
   })
 })
 
-describe('ext4 images', () => {
+describe('ext4 images', { timeout: 120_000 }, () => {
   it('holds every kind of inode', async () => {
     const root = directory()
     const put = (name: string, inode: Inode): Inode => {

@@ -129,7 +129,7 @@ function expectCleanCache(store: ImageStore): void {
     expect(path.endsWith(createHash('sha256').update(readFileSync(path)).digest('hex'))).toBe(true)
 }
 
-describe('pulling', () => {
+describe('pulling', { timeout: 120_000 }, () => {
   it('resumes a download that breaks off, from where it stopped', async () => {
     let cuts = 3
     const ranges: (string | undefined)[] = []

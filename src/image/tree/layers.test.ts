@@ -181,7 +181,7 @@ describe('tar archives of GNU tar', () => {
   })
 })
 
-describe('damaged archives', () => {
+describe('damaged archives', { timeout: 120_000 }, () => {
   it('refuses what is truncated or corrupt with a typed error, whatever the damage', async () => {
     const good = tarOf([
       dir('a'),
