@@ -114,6 +114,16 @@ describe('the console', () => {
     expect(tx!.takeUsed()).toHaveLength(2)
   })
 
+  it('tells the guest of its size when it has given its first buffer: Linux does not look before', () => {
+    open()
+    const { driver } = bench
+    expect([driver.read(INTERRUPT_STATUS), bench.takeInterrupts()]).toEqual([0, 0])
+    driver.queues[0]!.add([driver.space(10)])
+    driver.queues[0]!.kick()
+    bench.run()
+    expect([driver.read(INTERRUPT_STATUS), bench.takeInterrupts()]).toEqual([2, 1])
+  })
+
   it('tells the guest of a new size, through a new generation', () => {
     open()
     const { driver } = bench

@@ -41,6 +41,8 @@ export class ConsoleDevice implements VirtioDevice {
   #stalled = false
   /** How much of the oldest output buffer is out. */
   #done = 0
+  /** Queues, as bits, whose first buffer was answered with the size. */
+  #announced = 0
 
   constructor(options: ConsoleOptions) {
     this.#options = options
@@ -63,14 +65,27 @@ export class ConsoleDevice implements VirtioDevice {
   reset(): void {
     this.#queues = []
     this.#done = 0
+    this.#announced = 0
     this.#listen(false)
     this.#stall(false)
   }
 
   notified(index: number): boolean {
+    this.#announceSize(index)
     if (index === TX_QUEUE) return !this.#stalled && this.#send()
     this.#receive()
     return false
+  }
+
+  /**
+   * Linux takes the size from the configuration space only when it is told of a change, and only for a console that it has
+   * set up by then: so it is told when it has given its first buffers, and again with its first output.
+   */
+  #announceSize(index: number): void {
+    const bit = 1 << index
+    if ((this.#announced & bit) !== 0 || !this.#queues[index]?.hasAvailable) return
+    this.#announced |= bit
+    this.#link.changeConfig(0, sizeBytes(this.#columns, this.#rows))
   }
 
   /** Guest to host. */
