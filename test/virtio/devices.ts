@@ -194,5 +194,74 @@ while [ ! -s /night ]; do sleep 0.2; done; echo "LAST $(head -n 1 /night)"`,
       },
       limitMs * 2,
     )
+
+    it(
+      'goes on after being saved and restored into another machine, amid its work',
+      async () => {
+        const disk = join(folder, 'moving.img')
+        const path = join(folder, 'w.sock')
+        writeFileSync(disk, '')
+        truncateSync(disk, 16 << 20)
+        const options = {
+          accel,
+          devices: [
+            { kind: 'blk', disk: { path: disk, format: 'raw' } },
+            { kind: 'rng' },
+            { kind: 'vsock', cid: 9, path },
+          ],
+          files: { 'bin/vsock-pipe': { content: compileVsockPipe(folder), mode: 0o755 } },
+          script: `
+vsock-pipe echo 77 &
+i=0
+while [ $i -lt 400 ]; do
+  i=$((i + 1))
+  echo "line $i" | dd of=/dev/vda bs=512 seek=$i count=1 conv=sync,fsync 2>/dev/null
+  dd if=/dev/hwrng of=/dev/null bs=64 count=1 2>/dev/null
+  echo "ROUND $i"
+  [ $i -lt 20 ] || [ -e /go ] || { vsock-pipe listen 88 < /dev/null > /go; }
+  [ $i -ge 40 ] && break
+done`,
+        } as const
+        const first = await TestGuest.boot(options)
+        await first.printed(/ROUND 5\b/, limitMs)
+        const second = await TestGuest.continue(options, first.machine)
+        try {
+          await second.printed(/ROUND 20\b/, limitMs)
+          // Listeners outlive the move, and new connections work.
+          const echo = await connectToGuest(path, 77)
+          const echoed = new Promise<string>(resolve => {
+            let text = ''
+            echo.on('data', (chunk: Buffer) => {
+              text += chunk.toString()
+            })
+            echo.on('end', () => resolve(text))
+          })
+          echo.end('still here?')
+          expect(await echoed).toBe('still here?')
+          const go = await retrying(() => connectToGuest(path, 88))
+          go.end('go\n')
+          go.resume()
+          expect(await second.ended(limitMs)).toMatchObject({ reason: 'power-off' })
+          for (const device of second.devices) expect(await device.metrics()).toMatchObject({ guestFaults: 0 })
+        } finally {
+          await second.close()
+        }
+        const bytes = readFileSync(disk)
+        for (let i = 1; i <= 40; i++) expect(bytes.subarray(i * 512, i * 512 + 8).toString()).toContain(`line ${i}`)
+      },
+      limitMs * 2,
+    )
   })
+}
+
+/** Until the guest listens. */
+async function retrying<T>(attempt: () => Promise<T>): Promise<T> {
+  for (let tries = 0; ; tries++) {
+    try {
+      return await attempt()
+    } catch (error) {
+      if (tries > 300) throw error
+      await new Promise(resolve => setTimeout(resolve, 100))
+    }
+  }
 }

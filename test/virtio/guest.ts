@@ -9,6 +9,7 @@ import { findKernel } from '../../src/image/kernel/find.ts'
 import { Machine } from '../../src/machine/machine.ts'
 import type { MachineExit } from '../../src/machine/machine-events.ts'
 import type { MachineOptions } from '../../src/machine/machine-options.ts'
+import { GuestMemory } from '../../src/memory/guest-memory.ts'
 import type { DeviceDescription } from '../../src/virtio/worker/descriptions.ts'
 import { DeviceWorker } from '../../src/virtio/worker/device-worker.ts'
 import { HostedDevice } from '../../src/virtio/worker/hosted-device.ts'
@@ -61,11 +62,13 @@ export interface GuestOptions {
 export class TestGuest {
   readonly machine: Machine
   readonly devices: readonly HostedDevice[]
-  readonly reports: string[] = []
+  /** What the device workers had to report. */
+  readonly reports: readonly string[]
   #output = ''
 
-  private constructor(machine: Machine, devices: readonly HostedDevice[]) {
+  private constructor(machine: Machine, devices: readonly HostedDevice[], reports: readonly string[]) {
     this.machine = machine
+    this.reports = reports
     this.devices = devices
     machine.on('console', data => {
       this.#output += Buffer.from(data).toString('latin1')
@@ -73,6 +76,28 @@ export class TestGuest {
   }
 
   static async boot(options: GuestOptions): Promise<TestGuest> {
+    const guest = await TestGuest.create(options)
+    guest.machine.start()
+    return guest
+  }
+
+  /** Another machine of the same kind that goes on where `machine` is; that one is paused, saved and closed. */
+  static async continue(options: GuestOptions, machine: Machine): Promise<TestGuest> {
+    await machine.pause()
+    const state = await machine.save()
+    const memory = GuestMemory.create(machine.memory.size / 2 ** 20)
+    for (const { offset, size } of machine.memory.regions) {
+      memory.bytes.set(machine.memory.bytes.subarray(offset, offset + size), offset)
+    }
+    await machine.close()
+    const guest = await TestGuest.create(options, memory)
+    await guest.machine.restore(state)
+    await guest.machine.resume()
+    return guest
+  }
+
+  /** Without a memory the kernel is loaded; with one it is to be restored. */
+  private static async create(options: GuestOptions, memory?: GuestMemory): Promise<TestGuest> {
     const kernel = await findKernel()
     const script = new TextEncoder().encode(`${PREAMBLE}${options.script}\necho; echo GUEST-DONE\npoweroff -f\n`)
     const initrd = buildInitramfs({
@@ -87,19 +112,19 @@ export class TestGuest {
       new DeviceWorker(assetUrl('device.worker.js'), report => reports.push(report.message))
     const shared = options.sharedWorker ? start() : undefined
     const devices = options.devices.map(description => new HostedDevice(shared ?? start(), description))
-    const machine = await Machine.create({
-      accel: options.accel,
+    const guestParts = {
       kernel: readFileSync(kernel.path),
       initrd,
       cmdline: 'console=ttyS0 panic=-1 quiet random.trust_cpu=on',
       memoryMib: options.memoryMib ?? 256,
+    }
+    const machine = await Machine.create({
+      accel: options.accel,
+      ...(memory ? { memory } : guestParts),
       cpus: options.cpus ?? 1,
       devices,
     })
-    const guest = new TestGuest(machine, devices)
-    guest.reports.push(...reports)
-    machine.start()
-    return guest
+    return new TestGuest(machine, devices, reports)
   }
 
   get output(): string {
