@@ -37,4 +37,16 @@ describe('examples', () => {
     },
     180_000,
   )
+
+  it.skipIf(!linux)(
+    'box runs commands and keeps its files',
+    () => {
+      const { stdout, status } = run('box.ts')
+      expect(stdout).toBe(
+        'hello from Linux (status 0)\ntwo\nthree\none\nstopped; starting again\n3 lines are still there\n',
+      )
+      expect(status).toBe(0)
+    },
+    180_000,
+  )
 })

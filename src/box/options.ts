@@ -41,7 +41,7 @@ export interface ImageSettings {
 
 const MAX_CPUS = 32
 const MIN_MEMORY_MIB = 64
-const MAX_DISK_GIB = 16_384
+const MAX_DISK_GIB = 1024
 
 function whole(what: string, value: number, min: number, max: number, unit = ''): number {
   if (Number.isInteger(value) && value >= min && value <= max) return value
