@@ -264,7 +264,7 @@ export class Builder {
         scale = random.below(4)
         rm = random.below(e.noRex ? 8 : 16)
         // The same register twice cannot be aimed exactly.
-        if (m?.aligned === 'always' && index === rm) index = 4
+        if (m?.aligned === 'always' && (index === rm || (rm & 7) === 5)) index = 4
       }
     }
     if (!e.noRex) {

@@ -39,8 +39,9 @@ export interface CaseInfo {
   readonly tolerance: Tolerance
 }
 
-/** 'x87': 1 ulp of ST(0) and ST(1), C1 and PE free. 'approximate': RCPPS and RSQRTPS. 'fxsave': MXCSR_MASK in memory. 'none': every bit counts. */
-export type Tolerance = 'none' | 'x87' | 'approximate' | 'fxsave'
+/** 'x87': 1 ulp of ST(0) and ST(1), C1 and PE free. 'approximate': RCPPS and RSQRTPS. 'area': CR2 may be anywhere in a large operand.
+ * 'fxsave': the same, and MXCSR_MASK in memory. 'none': every bit counts. */
+export type Tolerance = 'none' | 'x87' | 'approximate' | 'area' | 'fxsave'
 
 export class Batch {
   readonly bytes: Uint8Array

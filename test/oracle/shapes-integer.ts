@@ -287,12 +287,11 @@ function bits(): Shape[] {
       },
     },
     {
-      name: 'tzcnt/lzcnt/popcnt',
+      // TZCNT and LZCNT are BSF and BSR where CPUID does not have them, as on our CPU; the host's has.
+      name: 'popcnt',
       build: b => {
-        const opcode = b.random.pick([0xb8, 0xbc, 0xbd])
-        b.undefinedFlags = opcode === 0xb8 ? 0 : OF | SF | AF | PF
         const size = b.random.pick(WIDE_SIZES)
-        b.encode({ prefixes: [...sizePrefix(size), 0xf3], rexW: size === 8, opcode: [0x0f, opcode], modrm: { size } })
+        b.encode({ prefixes: [...sizePrefix(size), 0xf3], rexW: size === 8, opcode: [0x0f, 0xb8], modrm: { size } })
       },
     },
     {

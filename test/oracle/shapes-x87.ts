@@ -32,6 +32,7 @@ function memory(): Shape[] {
             opcode: [0xd8 + group],
             modrm: { reg, form: 'memory', size: SIZES[group]![reg]! },
           })
+          if (SIZES[group]![reg]! >= 28) b.tolerance = 'area'
           if (group === 7 && reg === 4) packedDecimal(b, address)
         },
       })

@@ -62,9 +62,10 @@ export function alu2<T>(c: usize, alu: u32, a: T, b: T): T {
     return r
   }
   if (alu == ALU_AND || alu == 8) {
-    const r = <T>(a & b)
-    setLogicFlags(c, <i64>r)
-    return r
+    // In 64 bits: AssemblyScript takes `a & b` of small integers for in range, which it is not when only one of them is negative.
+    const r = <i64>a & <i64>b
+    setLogicFlags(c, r)
+    return <T>r
   }
   const r = <T>(a - b)
   setFlags(c, FLAG_SUB, <i64>r, <i64>a, <i64>b)

@@ -356,8 +356,8 @@ export function compareExchange(op: usize): void {
   if (load<u8>(op, O.OP_EA) == O.EA_REGISTER) {
     const at = c + <usize>load<u8>(op, O.OP_SRC)
     old = getAt(at, size)
+    // A register that is not equal keeps its upper half, too.
     if (old == expected) putAt(at, size, <u64>value)
-    else if (size == 2) store<u64>(at, <u64>load<u32>(at))
   } else {
     const p = pointer(effective(c, op), size)
     if (!p) return

@@ -2,17 +2,20 @@
 import { cpu } from './cpu'
 import { effective, effectiveSlow, segmented } from './ea'
 import { getAt, putAt, readSized } from './exec-integer'
-import { raiseError, raiseGp, VECTOR_GP } from './fault'
+import { NOT_CANONICAL, raiseError, raiseGp, VECTOR_GP, VECTOR_SS } from './fault'
 import { getRflags, IOPL_MASK, RF, VM, zero } from './flags'
 import { write16, write32, write64, write8 } from './memory'
 import * as O from './ops'
 import {
   CS,
+  FAULT_EXCEPTION,
   MODE_64,
   MODE_SIZE_MASK,
   MODE_STACK32,
   S_BLOCK_RIP,
   S_FAULT,
+  S_FAULT_HAS_ERROR,
+  S_FAULT_VECTOR,
   S_MODE,
   S_RAX,
   S_RBP,
@@ -260,3 +263,19 @@ export function nearBranch(op: usize): void {
 }
 
 export { S_RAX }
+
+/** A #GP for an address that is not canonical becomes #SS when the access was to the stack segment (SDM vol. 3, 6.15). */
+export function blameStack(op: usize): void {
+  const c = cpu
+  if (load<u32>(c, S_FAULT_HAS_ERROR) != NOT_CANONICAL) return
+  store<u32>(c, 1, S_FAULT_HAS_ERROR)
+  if (load<u32>(c, S_FAULT) != FAULT_EXCEPTION || load<u32>(c, S_FAULT_VECTOR) != VECTOR_GP) return
+  const handler: i32 = load<u16>(op, O.OP_HANDLER)
+  const implicit =
+    (handler >= O.H_PUSH64 && handler <= O.H_PUSHI64) ||
+    (handler >= O.H_CALL64 && handler <= O.H_RETI64) ||
+    handler == O.H_CALLR64 ||
+    handler == O.H_LEAVE64
+  const explicit = load<u8>(op, O.OP_EA) != O.EA_REGISTER && load<u8>(op, O.OP_SEG) == SS && handler != O.H_STRING
+  if (implicit || explicit) store<u32>(c, VECTOR_SS, S_FAULT_VECTOR)
+}

@@ -80,6 +80,17 @@ export function raiseGp(): void {
   raiseError(VECTOR_GP, 0)
 }
 
+/** S_FAULT_HAS_ERROR of a #GP that becomes #SS when the operand is in the stack segment: see `blameStack`. */
+export const NOT_CANONICAL: u32 = 3
+
+/** An address that is not canonical: #GP(0), or #SS(0) for the stack segment, which only the instruction knows. */
+export function raiseNotCanonical(): void {
+  const c = cpu
+  if (load<u32>(c, S_FAULT)) return
+  raiseGp()
+  store<u32>(c, NOT_CANONICAL, S_FAULT_HAS_ERROR)
+}
+
 /** Leave run() with this exit reason; the instruction has not been executed. */
 export function raiseExit(reason: u32): void {
   const c = cpu

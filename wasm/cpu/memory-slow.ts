@@ -6,6 +6,7 @@ import { markDirty } from './dirty'
 import {
   ACCESS_READ,
   ACCESS_WRITE,
+  EFER_LMA,
   NO_TRANSLATION,
   walk,
   walkExecutable,
@@ -14,8 +15,11 @@ import {
   walkWritable,
 } from './paging'
 import { ramAddress } from './ram'
-import { S_COUNT_TLB_FILLS, S_FAULT, S_TLB, S_TLB_HUGE, S_TLB_USER } from './state'
+import { raiseNotCanonical } from './fault'
+import { S_COUNT_TLB_FILLS, S_EFER, S_FAULT, S_TLB, S_TLB_HUGE, S_TLB_USER } from './state'
 import { fillTlb, TLBM_GLOBAL, TLBM_LARGE } from './tlb'
+
+const PAGE_MASK: u64 = 0xffff_ffff_ffff_f000
 
 /** Guest-physical address of the last MMIO page that `translate` met, when it returned 0. */
 let outside: u64 = 0
@@ -45,11 +49,19 @@ export function translate(address: u64, access: u32): usize {
   return host
 }
 
+/** An access that runs into addresses that are not canonical faults for that, before any page is looked at. */
+function endsOutside(last: u64): bool {
+  if (!(load<u64>(cpu, S_EFER) & EFER_LMA) || <u64>((<i64>(last << 16)) >> 16) == last) return false
+  raiseNotCanonical()
+  return true
+}
+
 /** A load of 1 << `size` bytes. */
 export function readSlow(address: u64, size: u32): u64 {
   if (load<u32>(cpu, S_FAULT)) return 0
   const bytes: u32 = 1 << size
   if ((<u32>address & 0xfff) + bytes > 4096) {
+    if (endsOutside(address + bytes - 1)) return 0
     let value: u64 = 0
     for (let i: u32 = 0; i < bytes; i++) {
       value |= readSlow(address + i, 0) << (<u64>i << 3)
@@ -77,7 +89,8 @@ export function writeSlow(address: u64, value: u64, size: u32): void {
   const bytes: u32 = 1 << size
   if ((<u32>address & 0xfff) + bytes > 4096) {
     // Both pages are checked before the first byte is stored.
-    if (!probeSlow(address, true) || !probeSlow(address + bytes - 1, true)) return
+    if (endsOutside(address + bytes - 1)) return
+    if (!probeSlow(address, true) || !probeSlow((address + bytes - 1) & PAGE_MASK, true)) return
     for (let i: u32 = 0; i < bytes; i++) writeSlow(address + i, (value >> (<u64>i << 3)) & 0xff, 0)
     return
   }

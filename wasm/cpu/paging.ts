@@ -1,7 +1,7 @@
 /** Page-table walks: 4-level, PAE and 32-bit paging (Intel SDM vol. 3 chapter 4), with accessed and dirty bits. */
 import { cpu } from './cpu'
 import { markCodeWritten } from './code-pages'
-import { raiseGp, raisePageFault } from './fault'
+import { raiseNotCanonical, raisePageFault } from './fault'
 import { markDirty } from './dirty'
 import { ramAddress } from './ram'
 import { S_CR0, S_CR3, S_CR4, S_EFER } from './state'
@@ -81,7 +81,7 @@ export function walk(address: u64, access: u32, user: bool): u64 {
   const efer = load<u64>(c, S_EFER)
   if (efer & EFER_LMA) {
     if (<u64>((<i64>(address << 16)) >> 16) != address) {
-      raiseGp()
+      raiseNotCanonical()
       return NO_TRANSLATION
     }
   } else {

@@ -27,6 +27,8 @@ import {
   XMM_STRIDE,
 } from './state'
 
+import { updateSummary } from './x87-state'
+
 const MXCSR_MASK: u32 = 0xffff
 
 function xmmCount(): u32 {
@@ -60,6 +62,7 @@ function restoreX87(at: u64): void {
   store<u16>(c, <u16>((read16(at) & 0x1f3f) | 0x40), S_FCW)
   const status = read16(at + 2)
   store<u16>(c, <u16>(status & ~0x3800), S_FSW)
+  updateSummary()
   const top = (status >> 11) & 7
   store<u32>(c, top, S_FTOP)
   store<u32>(c, read8(at + 4), S_FTAG)

@@ -1,0 +1,31 @@
+/**
+ * Long random tests, each against something that nobody here wrote.
+ *
+ *   npm run fuzz -- TARGET [options]     `npm run fuzz` lists the targets
+ *
+ * A target is a module below test/ that exports `fuzz(args)` and resolves to true when nothing differed. Add a row for a new one.
+ */
+interface FuzzTarget {
+  readonly what: string
+  readonly usage: string
+  readonly load: () => Promise<{ fuzz(args: readonly string[]): Promise<boolean> }>
+}
+
+const TARGETS: Readonly<Record<string, FuzzTarget>> = {
+  cpu: {
+    what: "the software CPU against this machine's processor, random instructions at CPL 3",
+    usage: '[--seed N] [--count N] [--only FAMILY]... [--examples N]',
+    load: () => import('../test/oracle/fuzz.ts'),
+  },
+}
+
+const [name, ...args] = process.argv.slice(2)
+const target = name === undefined ? undefined : TARGETS[name]
+if (!target) {
+  if (name !== undefined) console.error(`fuzz: no target '${name}'`)
+  console.error('usage: npm run fuzz -- TARGET [options]')
+  for (const [each, { what, usage }] of Object.entries(TARGETS)) console.error(`  ${each} ${usage}\n      ${what}`)
+  process.exit(2)
+}
+const { fuzz } = await target.load()
+process.exit((await fuzz(args)) ? 0 : 1)
