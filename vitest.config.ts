@@ -20,6 +20,7 @@ export default defineConfig({
             'test/image/**/*.test.ts',
             'test/virtio/**/*.test.ts',
             'test/soft/**/*.test.ts',
+            'test/oracle/**/*.test.ts',
           ],
         },
       },

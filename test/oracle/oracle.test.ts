@@ -22,12 +22,12 @@ describe.skipIf(reason)(
     afterAll(() => native[Symbol.dispose]())
 
     for (const set of Object.keys(SETS))
-      it(`${set}: 8,000 cases end in the same state`, () => {
-        const result = runOracle(native, soft, { seed: 20_26, count: 8000, filters: [set], examples: 5 })
+      it(`${set}: 4,000 cases end in the same state`, () => {
+        const result = runOracle(native, soft, { seed: 2026, count: 4000, filters: [set], examples: 5 })
         expect(result.examples.join('\n\n')).toBe('')
-        expect(result.cases).toBe(8000)
+        expect(result.cases).toBe(4000)
         // Most of them completed, and some faulted: the generator still makes sense.
-        expect(result.vectors.get(3)).toBeGreaterThan(4000)
+        expect(result.vectors.get(3)).toBeGreaterThan(2000)
         expect(result.vectors.get(14)).toBeGreaterThan(10)
       })
   },

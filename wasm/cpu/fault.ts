@@ -91,6 +91,12 @@ export function raiseNotCanonical(): void {
   store<u32>(c, NOT_CANONICAL, S_FAULT_HAS_ERROR)
 }
 
+/** An operand that is not aligned: #GP(0), unless its address is not even canonical. */
+export function raiseMisaligned(address: u64): void {
+  if (<u64>((<i64>(address << 16)) >> 16) == address) raiseGp()
+  else raiseNotCanonical()
+}
+
 /** Leave run() with this exit reason; the instruction has not been executed. */
 export function raiseExit(reason: u32): void {
   const c = cpu

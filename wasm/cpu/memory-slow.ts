@@ -50,7 +50,7 @@ export function translate(address: u64, access: u32): usize {
 }
 
 /** An access that runs into addresses that are not canonical faults for that, before any page is looked at. */
-function endsOutside(last: u64): bool {
+export function endsOutside(last: u64): bool {
   if (!(load<u64>(cpu, S_EFER) & EFER_LMA) || <u64>((<i64>(last << 16)) >> 16) == last) return false
   raiseNotCanonical()
   return true

@@ -132,14 +132,14 @@ export function probeWrite(address: u64, bytes: u32): bool {
   const last = address + <u64>(bytes - 1)
   const entry = tlbSlot(address)
   if (load<u64>(entry, TLB_WRITE) == (last & PAGE_MASK)) return true
-  return probeSlow(address, true) && ((address ^ last) & PAGE_MASK ? probeSlow(last & PAGE_MASK, true) : true)
+  return !endsOutside(last) && probeSlow(address, true) && ((address ^ last) & PAGE_MASK ? probeSlow(last & PAGE_MASK, true) : true)
 }
 
 export function probeRead(address: u64, bytes: u32): bool {
   const last = address + <u64>(bytes - 1)
   const entry = tlbSlot(address)
   if (load<u64>(entry, TLB_READ) == (last & PAGE_MASK)) return true
-  return probeSlow(address, false) && ((address ^ last) & PAGE_MASK ? probeSlow(last & PAGE_MASK, false) : true)
+  return !endsOutside(last) && probeSlow(address, false) && ((address ^ last) & PAGE_MASK ? probeSlow(last & PAGE_MASK, false) : true)
 }
 
-import { probeSlow } from './memory-slow'
+import { endsOutside, probeSlow } from './memory-slow'

@@ -4,7 +4,7 @@
  * Undefined combinations of prefix and opcode raise #UD before anything else (SDM volume 2, appendix A).
  */
 import { cpu, gpr, setGpr } from './cpu'
-import { faulted, fpuTrapSse, raiseGp, raiseUd } from './fault'
+import { faulted, fpuTrapSse, raiseMisaligned, raiseUd } from './fault'
 import { probeWrite, read128, read16, read32, read64, write128, write32, write64, write8 } from './memory'
 import {
   OP_DST,
@@ -21,7 +21,6 @@ import {
   SELECTOR_SHIFT,
 } from './ops'
 import { execFloat } from './sse-float'
-import { execStateGroup } from './sse-state'
 import { exec0f38, exec0f3a } from './sse4'
 import { S_FTAG, S_SEG, SEG_BASE, SEG_STRIDE, FS } from './state'
 import { isPacked, laneMask, packed, packedMmx, shiftAll, shiftLeftBytes, shiftRightBytes, wordMask } from './vector-int'
@@ -59,7 +58,6 @@ export function execVector(op: usize, ea: u64): void {
     if (fpuTrapSse()) return
     return commit(op, packed(opcode, xmm(dst(op)), source(op, ea)))
   }
-  if (opcode == 0xae) return execStateGroup(op, ea, prefix)
   if (opcode < 0x50 && opcode != 0x2a && (opcode < 0x2c || opcode > 0x2f)) return execMove(op, ea, opcode, prefix)
   if (opcode < 0x60 || opcode == 0x7c || opcode == 0x7d || opcode == 0xc2 || opcode == 0xd0 || opcode == 0xe6)
     return execFloat(op, ea, opcode, prefix)
@@ -81,7 +79,7 @@ function mmxBinary(op: usize, ea: u64, opcode: u32): void {
 function storeVector(op: usize, ea: u64, aligned: bool): void {
   const value = xmm(dst(op))
   if (isRegister(op)) return setXmm(src(op), value)
-  if (aligned && ea & 15) return raiseGp()
+  if (aligned && ea & 15) return raiseMisaligned(ea)
   write128(ea, value)
 }
 

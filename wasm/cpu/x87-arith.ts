@@ -352,8 +352,10 @@ export function fprem(nearest: bool): void {
     }
   }
   packExt(64)
-  setConditions(conditions)
-  if (!post(reported())) setSt(0, extMan, extTop)
+  const kept = fsw() & (C0 | C3)
+  const written = !post(reported())
+  setConditions(written ? conditions : kept)
+  if (written) setSt(0, extMan, extTop)
 }
 
 export function fxch(other: u32): void {

@@ -1,16 +1,10 @@
-/**
- * The x87's control instructions and its state in memory: FLDCW to FRSTOR (SDM volume 1, 8.1.10 and figures 8-9 to
- * 8-12) and FXSAVE/FXRSTOR (volume 2, FXSAVE, table 3-43 and following).
- */
+/** The x87's control instructions and its state in memory: FLDCW to FRSTOR (SDM volume 1, 8.1.10, figures 8-9 to 8-12). FXSAVE: xsave.ts. */
 import { cpu } from './cpu'
-import { faulted, raiseGp } from './fault'
-import { probeRead, probeWrite, read128, read16, read32, read64, write128, write16, write32, write64 } from './memory'
+import { faulted } from './fault'
+import { probeRead, probeWrite, read16, read32, read64, write16, write32, write64 } from './memory'
 import {
   FPR_EXPONENT,
-  MODE_64,
   MODE_REAL,
-  MODE_SIZE_MASK,
-  S_CR4,
   S_FCS,
   S_FCW,
   S_FDP,
@@ -22,15 +16,8 @@ import {
   S_FTAG,
   S_FTOP,
   S_MODE,
-  S_MXCSR,
-  S_XMM,
-  XMM_STRIDE,
 } from './state'
 import { fcw, isEmpty, setFsw, setSt, statusWord, stMan, stTop, updateSummary } from './x87-state'
-
-const CR4_OSFXSR: u64 = 0x200
-/** MXCSR bits that exist here. */
-export const MXCSR_MASK: u32 = 0xffff
 
 export function fninit(): void {
   const c = cpu
@@ -181,67 +168,4 @@ export function frstor(ea: u64, o16: bool): void {
     at += 10
   }
   store<u32>(cpu, tags, S_FTAG)
-}
-
-// ---- FXSAVE, FXRSTOR
-
-function vectorRegisters(): u32 {
-  return (load<u32>(cpu, S_MODE) & MODE_SIZE_MASK) == MODE_64 ? 16 : 8
-}
-
-export function fxsave(ea: u64, wide: bool): void {
-  if (ea & 15) return raiseGp()
-  if (!probeWrite(ea, 512)) return
-  const c = cpu
-  write16(ea, fcw())
-  write16(ea + 2, statusWord())
-  write16(ea + 4, load<u32>(c, S_FTAG))
-  write16(ea + 6, load<u16>(c, S_FOP))
-  const fip = load<u64>(c, S_FIP),
-    fdp = load<u64>(c, S_FDP)
-  write64(ea + 8, wide ? fip : (fip & 0xffffffff) | (<u64>load<u16>(c, S_FCS) << 32))
-  write64(ea + 16, wide ? fdp : (fdp & 0xffffffff) | (<u64>load<u16>(c, S_FDS) << 32))
-  write32(ea + 24, load<u32>(c, S_MXCSR))
-  write32(ea + 28, MXCSR_MASK)
-  for (let i: u32 = 0; i < 8; i++) {
-    const at = ea + 32 + (i << 4)
-    write64(at, stMan(i))
-    write64(at + 8, stTop(i))
-  }
-  if (!(load<u64>(c, S_CR4) & CR4_OSFXSR)) return
-  const count = vectorRegisters()
-  for (let i: u32 = 0; i < count; i++) write128(ea + 160 + (i << 4), v128.load(c + i * XMM_STRIDE, S_XMM))
-}
-
-export function fxrstor(ea: u64, wide: bool): void {
-  if (ea & 15) return raiseGp()
-  if (!probeRead(ea, 512)) return
-  const c = cpu
-  const mxcsr = read32(ea + 24)
-  const vectors = (load<u64>(c, S_CR4) & CR4_OSFXSR) != 0
-  if (vectors && mxcsr & ~MXCSR_MASK) return raiseGp()
-  setFcw(read16(ea))
-  const status = read16(ea + 2)
-  store<u32>(c, (status >> 11) & 7, S_FTOP)
-  setFsw(status & ~0x3800)
-  updateSummary()
-  store<u16>(c, read16(ea + 6) & 0x7ff, S_FOP)
-  const fip = read64(ea + 8),
-    fdp = read64(ea + 16)
-  store<u64>(c, wide ? fip : fip & 0xffffffff, S_FIP)
-  store<u64>(c, wide ? fdp : fdp & 0xffffffff, S_FDP)
-  if (!wide) {
-    store<u16>(c, <u32>(fip >> 32), S_FCS)
-    store<u16>(c, <u32>(fdp >> 32), S_FDS)
-  }
-  const tags = read16(ea + 4) & 0xff
-  for (let i: u32 = 0; i < 8; i++) {
-    const at = ea + 32 + (i << 4)
-    setSt(i, read64(at), read16(at + 8))
-  }
-  store<u32>(c, tags, S_FTAG)
-  if (!vectors) return
-  store<u32>(c, mxcsr, S_MXCSR)
-  const count = vectorRegisters()
-  for (let i: u32 = 0; i < count; i++) v128.store(c + i * XMM_STRIDE, read128(ea + 160 + (i << 4)), S_XMM)
 }

@@ -458,10 +458,16 @@ export function fyl2xp1(): void {
   if (!nanResult()) {
     if (aClass == INFINITE) {
       if (aSign || bClass == ZERO) invalidResult()
-      else setResult(INFINITE, bSign, 0, 0, 0)
+      else {
+        if (bClass == DENORMAL) raiseFlags(DE)
+        setResult(INFINITE, bSign, 0, 0, 0)
+      }
     } else if (bClass == INFINITE) {
       if (aClass == ZERO) invalidResult()
-      else setResult(INFINITE, aSign ^ bSign, 0, 0, 0)
+      else {
+        if (aClass == DENORMAL) raiseFlags(DE)
+        setResult(INFINITE, aSign ^ bSign, 0, 0, 0)
+      }
     } else {
       if (aClass == DENORMAL || bClass == DENORMAL) raiseFlags(DE)
       if (aClass == ZERO || bClass == ZERO) setResult(ZERO, aSign ^ bSign, 0, 0, 0)

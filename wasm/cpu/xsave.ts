@@ -1,6 +1,6 @@
 /** FXSAVE, XSAVE and their restores: legacy area and XSAVE header (SDM vol. 1 chapter 13). Components: x87 and SSE. */
 import { cpu } from './cpu'
-import { fpuTrapSse, raise, raiseGp, raiseUd, VECTOR_NM } from './fault'
+import { fpuTrapSse, raise, raiseGp, raiseMisaligned, raiseUd, VECTOR_NM } from './fault'
 import { probeRead, probeWrite, read128, read16, read32, read64, read8, write128, write16, write32, write64, write8 } from './memory'
 import {
   FPR_EXPONENT,
@@ -110,7 +110,7 @@ function trapped(): bool {
 export function fxsave(at: u64, wide: bool): void {
   if (trapped()) return
   if (at & 15) {
-    raiseGp()
+    raiseMisaligned(at)
     return
   }
   if (!probeWrite(at, 512)) return
@@ -123,7 +123,7 @@ export function fxsave(at: u64, wide: bool): void {
 export function fxrstor(at: u64): void {
   if (trapped()) return
   if (at & 15) {
-    raiseGp()
+    raiseMisaligned(at)
     return
   }
   if (!probeRead(at, 512)) return
@@ -160,7 +160,7 @@ function xsaveTrapped(at: u64): bool {
     return true
   }
   if (at & 63) {
-    raiseGp()
+    raiseMisaligned(at)
     return true
   }
   return false
