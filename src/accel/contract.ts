@@ -50,6 +50,8 @@ export interface SoftOptions {
   readonly tier?: 'auto' | 'interpreter' | 'compiler' | 'lockstep'
   /** Time comes from retired instructions alone. */
   readonly deterministic?: boolean
+  /** Tells every instruction, or every access that leaves the CPU, on standard error. */
+  readonly trace?: 'instructions' | 'exits'
 }
 
 /** The main thread's side. All methods are called from the thread that created it. */

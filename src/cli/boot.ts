@@ -55,6 +55,15 @@ export const bootCommand: Command = {
       type: 'boolean',
       help: 'End with status 10 when the guest restarts; it is started again otherwise.',
     },
+    deterministic: {
+      type: 'boolean',
+      help: 'Software CPU: time comes from retired instructions, so that runs repeat exactly.',
+    },
+    trace: {
+      type: 'string',
+      value: 'WHAT',
+      help: 'Software CPU: tell all instructions or exits on standard error.',
+    },
     stats: { type: 'boolean', help: 'Say at the end how long it took and what the guest did.' },
   },
   examples: [
@@ -118,6 +127,11 @@ async function machineOptions(args: ParsedArgs): Promise<MachineOptions> {
   if (protocol !== undefined && protocol !== 'pvh' && protocol !== 'linux64') {
     throw new UsageError(`--protocol takes pvh or linux64, not '${protocol}'`)
   }
+  const trace = args.text('trace')
+  if (trace !== undefined && trace !== 'instructions' && trace !== 'exits') {
+    throw new UsageError(`--trace takes instructions or exits, not '${trace}'`)
+  }
+  const deterministic = args.flag('deterministic')
   const cpus = args.number('cpus')
   const memoryMib = args.mebibytes('memory')
   const progress = new ProgressLine()
@@ -139,6 +153,7 @@ async function machineOptions(args: ParsedArgs): Promise<MachineOptions> {
     ...(memoryMib === undefined ? {} : { memoryMib }),
     ...(protocol === undefined ? {} : { protocol }),
     accel: accel as AcceleratorName | 'auto',
+    ...(trace || deterministic ? { soft: { deterministic, ...(trace ? { trace } : {}) } } : {}),
   }
 }
 

@@ -19,6 +19,7 @@ import { attentionIndex, vcpuStateBase } from './layout.ts'
 import { seedRandom } from './random.ts'
 import { readGeneral, readSystem, writeGeneral, writeSystem } from './registers.ts'
 import { packVcpu, unpackVcpu } from './state-blob.ts'
+import { instructionLine, TraceOutput, tracedIo } from './trace.ts'
 
 /** What the ticket carries. */
 export interface SoftVcpuDetail {
@@ -28,6 +29,7 @@ export interface SoftVcpuDetail {
   readonly cpus: number
   readonly bare: boolean
   readonly deterministic: boolean
+  readonly trace?: 'instructions' | 'exits'
 }
 
 /** The exports of wasm/cpu/index.ts. */
@@ -115,11 +117,23 @@ export class SoftVcpu implements Vcpu {
   }
 
   run(io: IoHandler): VcpuExit {
-    this.#io = io
+    const { trace } = this.#detail
+    const output = trace ? new TraceOutput() : undefined
+    this.#io = output && trace === 'exits' ? tracedIo(io, this.index, output) : io
+    if (trace === 'instructions') this.setStepping(true)
+    try {
+      return this.#slices(trace === 'instructions' ? output : undefined)
+    } finally {
+      output?.flush()
+    }
+  }
+
+  #slices(output: TraceOutput | undefined): VcpuExit {
     const wasm = this.#wasm
     for (;;) {
       wasm.pollTimers()
-      wasm.run(SLICE)
+      if (output) this.#traced(output)
+      else wasm.run(SLICE)
       switch (this.#get(S.S_EXIT)) {
         case S.EXIT_BUDGET:
           break
@@ -137,6 +151,15 @@ export class SoftVcpu implements Vcpu {
           return { reason: 'internal-error', message: 'the CPU gave up', dump: this.#dump() }
       }
     }
+  }
+
+  /** One instruction, with a line about it. */
+  #traced(output: TraceOutput): void {
+    const before = this.readRegisters()
+    const privilege = this.#get(S.S_CPL)
+    const code = this.readVirtual(this.readSystemRegisters().cs.base + before.rip, 15)
+    this.#wasm.run(1)
+    output.line(instructionLine(this.index, privilege, before, this.readRegisters(), code))
   }
 
   /** Sleeps until a timer is due or another thread changes the attention word. */

@@ -44,6 +44,7 @@ export class SoftVm implements VirtualMachine {
       cpus: this.cpus,
       bare: options.bare ?? false,
       deterministic,
+      ...(options.soft?.trace ? { trace: options.soft.trace } : {}),
     }
   }
 
