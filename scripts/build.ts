@@ -102,6 +102,7 @@ function wasmArguments(spec: WasmModuleSpec): string[] {
     ...['--runtime', 'stub', '-O3', '--noAssert', '--use', 'abort=', '--disableWarning', '112'],
     ...features.flatMap(feature => ['--enable', feature]),
     ...memory,
+    ...(spec.exportTable ? ['--exportTable'] : []),
   ]
 }
 

@@ -11,11 +11,13 @@ export interface WasmModuleSpec {
   readonly staticBase?: number
   /** AssemblyScript features to enable besides the defaults. */
   readonly features?: readonly string[]
+  /** Export the function table, so that functions of other modules can be put in it. */
+  readonly exportTable?: boolean
 }
 
 export const WASM_MODULES: readonly WasmModuleSpec[] = [
   // The software CPU, on the machine's memory.
-  { name: 'cpu', staticBase: 0x1_0000 },
+  { name: 'cpu', staticBase: 0x1_0000, exportTable: true },
   // Decompression of kernels.
   { name: 'lz4' },
 ]

@@ -23,6 +23,7 @@ import {
   S_SMC_STAMP,
   VCPU_STATE_SIZE,
 } from './state'
+import { dropRegions } from './jit'
 import { dropWriters } from './tlb'
 
 @inline
@@ -98,6 +99,7 @@ export function dropBlocks(page: u32, offset: u32, bytes: u32): void {
   }
   atomic.store<u32>(pieceMap(load<u32>(cpu, S_INDEX)) + (page << 2), kept)
   if (dropped) {
+    dropRegions(page)
     store<u64>(cpu, load<u64>(cpu, S_COUNT_SMC) + dropped, S_COUNT_SMC)
     store<u32>(cpu, load<u32>(cpu, S_SMC_STAMP) + 1, S_SMC_STAMP)
   }

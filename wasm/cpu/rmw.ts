@@ -31,7 +31,7 @@ export function endRmw(c: usize, pointer: usize): void {
   if (pointer == c + S_BOUNCE) writeBack()
 }
 
-function writeBack(): void {
+export function writeBack(): void {
   const c = cpu
   writeSlow(load<u64>(c, S_BOUNCE_ADDRESS), load<u64>(c, S_BOUNCE), ctz<u32>(load<u32>(c, S_BOUNCE_SIZE)))
 }

@@ -11,14 +11,17 @@ import { cpu } from './cpu'
 import { effective, offsetOnly } from './ea'
 import * as X from './exec'
 import { condition, conditionAny, setCarryOverflow, setShiftFlags } from './flags'
+import { enterRegion, noteHot } from './jit'
 import { deliverFault } from './interrupts'
 import { PAGE_MASK, read16, read32, read64, read8, TLB_ADDEND, TLB_READ, TLB_WRITE, tlbSlot, write64, write8 } from './memory'
 import { readSlow, writeSlow } from './memory-slow'
 import {
   BLK_COUNT,
   BLK_HEADER_SIZE,
+  BLK_JIT,
   BLK_LINK_NEXT,
   BLK_LINK_TAKEN,
+  BLK_RUNS,
   BLK_VALID,
   OP_AUX,
   OP_DISP,
@@ -50,6 +53,7 @@ import {
   S_FLAG_B,
   S_FLAG_KIND,
   S_FLAG_RES,
+  S_JIT_THRESHOLD,
   S_RETIRED,
   S_RIP,
   S_RSP,
@@ -129,11 +133,24 @@ export function run(budget: i32): void {
       continue
     }
     if (linkAllowed) store<u32>(linkAllowed, <u32>block)
+    if (load<u32>(block, BLK_JIT)) {
+      left = enterRegion(c, block, rip, left)
+      rip = load<u64>(c, S_RIP)
+      if (load<u32>(c, S_STOP) && !load<u32>(c, S_FAULT)) {
+        store<u32>(c, 0, S_STOP)
+        store<u32>(c, EXIT_STOPPED, S_EXIT)
+        break
+      }
+      continue
+    }
     // ---- blocks that follow each other by direct branches in a page ----
     for (;;) {
       blockRip = rip
       store<u64>(c, rip, S_BLOCK_RIP)
       left -= <i32>load<u16>(block, BLK_COUNT)
+      const runs = load<u32>(block, BLK_RUNS) + 1
+      store<u32>(block, runs, BLK_RUNS)
+      if (runs == load<u32>(c, S_JIT_THRESHOLD)) noteHot(block)
       op = block + BLK_HEADER_SIZE
       slot = 0
       for (;;) {
@@ -1775,7 +1792,7 @@ export function run(budget: i32): void {
       if (slot) {
         const next: usize = load<u32>(slot)
         if (next) {
-          if (load<u32>(next, BLK_VALID) && left > 0 && !load<u32>(c, S_ATTENTION)) {
+          if (load<u32>(next, BLK_VALID) && left > 0 && !load<u32>(c, S_ATTENTION) && !load<u32>(next, BLK_JIT)) {
             block = next
             continue
           }

@@ -290,6 +290,15 @@ export const S_SIPI_PENDING = 0x96c // u32
 export const S_DROP_WRITERS = 0x970 // u32: 1 = give up write translations (the dirty log was read)
 /** u32 in vCPU 0: taken while a vCPU does an atomic access that WebAssembly cannot (unaligned, 16 bytes). */
 export const S_BUS_LOCK = 0x934
+// ---- tier 1 (jit.ts, src/soft/jit); none of it is saved ----
+/** u32: executions after which a block is reported as hot; 0 = never. */
+export const S_JIT_THRESHOLD = 0xa00
+/** u32: blocks in the queue of hot blocks. */
+export const S_JIT_QUEUED = 0xa04
+export const S_JIT_ENTRIES = 0xa08 // u64: entries into compiled code
+/** Hot blocks: 256 x u32. */
+export const S_JIT_QUEUE = 0x3400
+export const JIT_QUEUE_LENGTH = 256
 /** Local APIC: 1 KiB, registers as in xAPIC space divided by 4 (see apic.ts). */
 export const S_APIC = 0xc00
 /** List of filled TLB slots since the last flush: 512 x u32. */

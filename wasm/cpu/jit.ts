@@ -1,0 +1,234 @@
+/**
+ * The interpreter's side of tier 1 (src/soft/jit): counting what is hot, entering compiled regions, and what compiled code calls
+ * when it leaves its fast paths.
+ *
+ * A compiled region is a function (blockRip, left, entry) -> left in this module's table; BLK_JIT of a block is its index + 1 and
+ * BLK_JIT_STAMP the entry in it. It returns between blocks with S_RIP exact, or with S_FAULT set and S_RIP at the instruction that did not
+ * complete, just as the interpreter leaves a block.
+ */
+import { cpu } from './cpu'
+import * as X from './exec'
+import { raiseGp } from './fault'
+import { conditionAny, carry, setCarryOverflow } from './flags'
+import { writeSlow } from './memory-slow'
+import {
+  BLK_JIT,
+  BLK_JIT_STAMP,
+  BLK_PAGE_NEXT,
+  BLK_RUNS,
+  EA_REGISTER,
+  OP_EA,
+  OP_HANDLER,
+  OP_IMM,
+  OP_LENGTH,
+  OP_OFFSET,
+} from './ops'
+import { writeBack } from './rmw'
+import { execVector } from './sse'
+import {
+  JIT_QUEUE_LENGTH,
+  S_BLOCK_RIP,
+  S_BUDGET,
+  S_FAULT,
+  S_JIT_ENTRIES,
+  S_JIT_QUEUE,
+  S_JIT_QUEUED,
+  S_PAGE_BLOCKS,
+  S_RIP,
+  S_SMC_STAMP,
+  S_STOP,
+} from './state'
+import { execX87 } from './x87'
+
+/** What jitWrite, jitWriteBack and jitOp answer. */
+const GO_ON: i32 = 0
+const FAULTED: i32 = 1
+/** The instruction is complete, but code was overwritten or the host wants to stop: leave the region after it. */
+const LEAVE: i32 = 2
+/** A string instruction paused after (answer - PAUSED) instructions' worth of elements. */
+const PAUSED: i32 = 16
+
+/** A block has run often enough to be compiled: tell the host. When the queue is full the block is counted on and asks again. */
+export function noteHot(block: usize): void {
+  const c = cpu
+  const queued = load<u32>(c, S_JIT_QUEUED)
+  if (queued >= <u32>JIT_QUEUE_LENGTH) {
+    store<u32>(block, load<u32>(block, BLK_RUNS) - 1, BLK_RUNS)
+    return
+  }
+  store<u32>(c + (queued << 2), <u32>block, S_JIT_QUEUE)
+  store<u32>(c, queued + 1, S_JIT_QUEUED)
+}
+
+/** Runs the region that `block` is an entry of; S_RIP is where to go on. */
+@inline
+export function enterRegion(c: usize, block: usize, rip: u64, left: i32): i32 {
+  store<u64>(c, load<u64>(c, S_JIT_ENTRIES) + 1, S_JIT_ENTRIES)
+  return call_indirect<i32>(load<u32>(block, BLK_JIT) - 1, rip, left, load<u32>(block, BLK_JIT_STAMP))
+}
+
+/** Code in RAM page `page` was overwritten: regions never reach beyond a page, and all of this one's are void. */
+export function dropRegions(page: u32): void {
+  let block: usize = load<u32>(<usize>load<u32>(cpu, S_PAGE_BLOCKS) + (page << 2))
+  while (block) {
+    store<u32>(block, 0, BLK_JIT)
+    store<u32>(block, 0, BLK_RUNS)
+    block = load<u32>(block, BLK_PAGE_NEXT)
+  }
+}
+
+@inline
+function after(c: usize, stamp: u32): i32 {
+  if (load<u32>(c, S_FAULT)) return FAULTED
+  return load<u32>(c, S_SMC_STAMP) != stamp || load<u32>(c, S_STOP) ? LEAVE : GO_ON
+}
+
+export function jitWrite(address: u64, value: u64, size: u32): i32 {
+  const c = cpu
+  const stamp = load<u32>(c, S_SMC_STAMP)
+  writeSlow(address, value, size)
+  return after(c, stamp)
+}
+
+export function jitWriteBack(): i32 {
+  const c = cpu
+  const stamp = load<u32>(c, S_SMC_STAMP)
+  writeBack()
+  return after(c, stamp)
+}
+
+export function jitCarry(): i32 {
+  return carry() ? 1 : 0
+}
+
+export function jitCondition(code: u32): i32 {
+  return conditionAny(code) ? 1 : 0
+}
+
+/** CF and OF of a rotate: bits 0 and 11 of `bits`. */
+export function jitRotateFlags(bits: u32): void {
+  setCarryOverflow(cpu, (bits & 1) != 0, (bits & 0x800) != 0)
+}
+
+/** Executes one record that ends no block. Registers and flags are in the state, S_BLOCK_RIP too. */
+export function jitOp(op: usize, left: i32): i32 {
+  const c = cpu
+  const stamp = load<u32>(c, S_SMC_STAMP)
+  switch (<i32>load<u16>(op, OP_HANDLER) - 250) {
+    case 0:
+      X.unaryMemory(op)
+      break
+    case 1:
+      X.shiftRegister(op, load<u32>(op, OP_IMM))
+      break
+    case 2:
+      X.shiftRegister(op, X.countInCl(op))
+      break
+    case 3:
+      X.shiftMemory(op, load<u32>(op, OP_IMM))
+      break
+    case 4:
+      X.shiftMemory(op, X.countInCl(op))
+      break
+    case 15: // imul
+      X.imul(op, X.loadRegister(c, op))
+      break
+    case 16: {
+      const v = X.readOperand(op)
+      if (!load<u32>(c, S_FAULT)) X.imul(op, v)
+      break
+    }
+    case 18:
+      X.exchangeRegisters(op)
+      break
+    case 19:
+      X.exchangeMemory(op)
+      break
+    case 23:
+      X.mulDiv(op)
+      break
+    case 24:
+      X.doubleShift(op)
+      break
+    case 25:
+      X.bitOperation(op)
+      break
+    case 26:
+      X.bitScan(op)
+      break
+    case 27:
+      X.compareExchange(op)
+      break
+    case 28:
+      X.compareExchangeWide(op)
+      break
+    case 29:
+      X.exchangeAdd(op)
+      break
+    case 30:
+      X.stackOperation(op)
+      break
+    case 32: {
+      const again = X.stringOperation(op)
+      if (again && !load<u32>(c, S_FAULT)) return again + PAUSED
+      break
+    }
+    case 34:
+      X.flagOperation(op)
+      break
+    case 35:
+      store<i32>(c, left, S_BUDGET)
+      X.miscellaneous(op)
+      break
+    case 37:
+      execX87(op, load<u8>(op, OP_EA) == EA_REGISTER ? 0 : X.effectiveSized(c, op, 1))
+      break
+    case 38:
+      execVector(op, load<u8>(op, OP_EA) == EA_REGISTER ? 0 : X.effectiveSized(c, op, 1))
+      break
+    case 40:
+      X.lockedAlu(op)
+      break
+    case -17: // cmov from memory
+      X.cmovMemory(op)
+      break
+    default:
+      X.undefinedOperation(op)
+      break
+  }
+  return after(c, stamp)
+}
+
+/** Executes a record that ends its block (system instructions, rare branches, undefined ones). Returns what is left of the budget. */
+export function jitEnd(op: usize, left: i32): i32 {
+  const c = cpu
+  const rip = load<u64>(c, S_BLOCK_RIP) + <u64>load<u16>(op, OP_OFFSET)
+  switch (<u32>load<u16>(op, OP_HANDLER)) {
+    case 283:
+      X.nearBranch(op)
+      break
+    case 286:
+      store<i32>(c, left, S_BUDGET)
+      store<u64>(c, rip + <u64>load<u8>(op, OP_LENGTH), S_RIP)
+      X.systemOperation(op)
+      if (!load<u32>(c, S_FAULT)) left = load<i32>(c, S_BUDGET)
+      break
+    case 224:
+    case 225:
+    case 226:
+    case 227:
+    case 228:
+    case 229: // near transfers come here only when their target is not canonical
+      raiseGp()
+      break
+    default:
+      X.undefinedOperation(op)
+      break
+  }
+  if (load<u32>(c, S_FAULT)) {
+    store<u64>(c, rip, S_RIP)
+    return left + 1
+  }
+  return left
+}
+
