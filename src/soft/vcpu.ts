@@ -4,6 +4,7 @@ import type {
   CpuDump,
   CpuRegisters,
   IoHandler,
+  SoftOptions,
   SystemRegisters,
   Vcpu,
   VcpuExit,
@@ -15,6 +16,7 @@ import { adoptWasmModule, instantiateOnMemory } from '../wasm/loader.ts'
 import { type Clock, openClock } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
 import { SoftError } from './errors.ts'
+import { AUTOMATIC, EAGER, JitTier, type TierExports, type TierSettings } from './jit/tier.ts'
 import { attentionIndex, vcpuStateBase } from './layout.ts'
 import { seedRandom } from './random.ts'
 import { readGeneral, readSystem, writeGeneral, writeSystem } from './registers.ts'
@@ -30,10 +32,11 @@ export interface SoftVcpuDetail {
   readonly bare: boolean
   readonly deterministic: boolean
   readonly trace?: 'instructions' | 'exits'
+  readonly tier: NonNullable<SoftOptions['tier']>
 }
 
 /** The exports of wasm/cpu/index.ts. */
-interface CpuExports {
+interface CpuExports extends TierExports {
   setCpu(base: number): void
   resetVcpu(): void
   run(budget: number): void
@@ -42,7 +45,6 @@ interface CpuExports {
   currentTime(): number
   updateMode(): void
   flushTlbAll(): void
-  resetBlocks(): void
   dropAllWriters(): void
   getRflags(): number
   putRflags(value: number): void
@@ -51,6 +53,11 @@ interface CpuExports {
 
 /** Instructions between two looks at the clock: some tenths of a millisecond. */
 const SLICE = 50_000
+/** With tier 'compiler' hot blocks are looked for more often. */
+const EAGER_SLICE = 2_000
+
+/** Whether tier 'auto' compiles, or leaves everything to the interpreter. */
+export const AUTO_COMPILES = false
 
 export class SoftVcpu implements Vcpu {
   readonly index: number
@@ -63,9 +70,12 @@ export class SoftVcpu implements Vcpu {
   readonly #detail: SoftVcpuDetail
   readonly #doorbells: DoorbellTable
   readonly #temp: DataView
+  readonly #jit: JitTier | undefined
+  readonly #slice: number
   #io: IoHandler | undefined
 
-  constructor(ticket: VcpuTicket) {
+  /** `settings` replaces how tier 1 is set up: for tests. */
+  constructor(ticket: VcpuTicket, settings?: TierSettings) {
     const detail = ticket.detail as SoftVcpuDetail
     this.index = ticket.index
     this.#detail = detail
@@ -79,6 +89,13 @@ export class SoftVcpu implements Vcpu {
     adoptWasmModule('cpu', detail.module)
     this.#wasm = instantiateOnMemory<CpuExports>('cpu', ticket.wasm, { host: this.#imports() })
     this.#wasm.setCpu(this.#base)
+    const eager = detail.tier === 'compiler'
+    this.#slice = eager ? EAGER_SLICE : SLICE
+    this.#view.setUint32(this.#base + S.S_JIT_THRESHOLD, 0, true)
+    // In deterministic mode both tiers stop at the same instructions, so that it does not matter what was compiled when.
+    const automatic = { ...AUTOMATIC, everyEdge: detail.deterministic }
+    const chosen = settings ?? (eager ? EAGER : detail.tier === 'auto' && AUTO_COMPILES ? automatic : undefined)
+    if (chosen) this.#jit = new JitTier(ticket.wasm, this.#base, this.#wasm, chosen)
   }
 
   #imports(): Record<string, (...args: number[]) => number | undefined> {
@@ -133,7 +150,8 @@ export class SoftVcpu implements Vcpu {
     for (;;) {
       wasm.pollTimers()
       if (output) this.#traced(output)
-      else wasm.run(SLICE)
+      else wasm.run(this.#slice)
+      this.#jit?.poll()
       switch (this.#get(S.S_EXIT)) {
         case S.EXIT_BUDGET:
           break
@@ -181,7 +199,10 @@ export class SoftVcpu implements Vcpu {
     this.#io = io
     this.#wasm.pollTimers()
     this.#wasm.run(count)
-    return this.#get(S.S_EXIT)
+    this.#jit?.poll()
+    const exit = this.#get(S.S_EXIT)
+    if (exit === S.EXIT_HALT && this.#detail.deterministic) this.#idle()
+    return exit
   }
 
   /** Makes blocks of one instruction, so that `step(io, 1)` is exact. */
@@ -247,6 +268,10 @@ export class SoftVcpu implements Vcpu {
       codeWrites: count(S.S_COUNT_SMC),
       cacheResets: count(S.S_COUNT_CACHE_RESETS),
       halts: count(S.S_COUNT_HALTS),
+      compiledEntries: count(S.S_JIT_ENTRIES),
+      compiledRegions: this.#jit?.counters.regions ?? 0,
+      compiledBytes: this.#jit?.counters.bytes ?? 0,
+      compileMilliseconds: this.#jit?.counters.milliseconds ?? 0,
     }
   }
 
@@ -276,9 +301,9 @@ export class SoftVcpu implements Vcpu {
   }
 }
 
-export function openSoftVcpu(ticket: VcpuTicket): SoftVcpu {
+export function openSoftVcpu(ticket: VcpuTicket, settings?: TierSettings): SoftVcpu {
   if (ticket.accelerator !== 'soft') {
     throw new SoftError('BAD_TICKET', `a ticket of the accelerator '${ticket.accelerator}' came to the software CPU`)
   }
-  return new SoftVcpu(ticket)
+  return new SoftVcpu(ticket, settings)
 }

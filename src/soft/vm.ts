@@ -45,6 +45,7 @@ export class SoftVm implements VirtualMachine {
       bare: options.bare ?? false,
       deterministic,
       ...(options.soft?.trace ? { trace: options.soft.trace } : {}),
+      tier: options.soft?.tier ?? 'auto',
     }
   }
 

@@ -49,6 +49,7 @@ import {
   S_BUDGET,
   S_EXIT,
   S_FAULT,
+  S_FAULT_OP,
   S_FLAG_A,
   S_FLAG_B,
   S_FLAG_KIND,
@@ -136,7 +137,8 @@ export function run(budget: i32): void {
     if (load<u32>(block, BLK_JIT)) {
       left = enterRegion(c, block, rip, left)
       rip = load<u64>(c, S_RIP)
-      if (load<u32>(c, S_STOP) && !load<u32>(c, S_FAULT)) {
+      if (load<u32>(c, S_FAULT)) X.blameStack(load<u32>(c, S_FAULT_OP))
+      else if (load<u32>(c, S_STOP)) {
         store<u32>(c, 0, S_STOP)
         store<u32>(c, EXIT_STOPPED, S_EXIT)
         break

@@ -53,7 +53,6 @@ export class JitTier {
     milliseconds: 0,
     evictions: 0,
   }
-  readonly #memory: WebAssembly.Memory
   readonly #view: DataView
   readonly #base: number
   readonly #exports: TierExports
@@ -67,7 +66,6 @@ export class JitTier {
   #resets = 0
 
   constructor(memory: WebAssembly.Memory, base: number, exports: TierExports, settings: TierSettings) {
-    this.#memory = memory
     this.#view = new DataView(memory.buffer)
     this.#base = base
     this.#exports = exports
@@ -75,7 +73,7 @@ export class JitTier {
     this.#reader = new BlockReader(this.#view, base)
     this.#translator = new RegionTranslator(this.#view, base, settings.everyEdge)
     this.#firstSlot = exports.table.length
-    const functions = exports as unknown as Record<string, WebAssembly.ExportValue>
+    const functions = exports as unknown as Record<string, WebAssembly.ImportValue>
     this.#imports = { env: { memory, ...Object.fromEntries(IMPORTS.map(({ name }) => [name, functions[name]!])) } }
     this.#resets = this.#cacheResets()
     this.#view.setUint32(base + S.S_JIT_QUEUED, 0, true)
@@ -138,7 +136,7 @@ export class JitTier {
     const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes), this.#imports)
     this.counters.modules++
     this.counters.bytes += bytes.length
-    regions.forEach((region, index) => this.#install(region, exports[String(index)] as () => number))
+    for (const [index, region] of regions.entries()) this.#install(region, exports[String(index)] as () => number)
   }
 
   #install(region: Region, compiled: () => number): void {
