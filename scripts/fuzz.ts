@@ -14,7 +14,7 @@ interface FuzzTarget {
 const TARGETS: Readonly<Record<string, FuzzTarget>> = {
   cpu: {
     what: "the software CPU against this machine's processor, random instructions at CPL 3",
-    usage: '[--seed N] [--count N] [--only FAMILY]... [--examples N]',
+    usage: '[--seed N] [--count N] [--only FAMILY]... [--examples N] [--tier compiler]',
     load: () => import('../test/oracle/fuzz.ts'),
   },
 }

@@ -15,6 +15,7 @@ export async function fuzz(args: readonly string[]): Promise<boolean> {
       count: { type: 'string', default: String(DEFAULT_COUNT) },
       only: { type: 'string', multiple: true, default: [] },
       examples: { type: 'string', default: '10' },
+      tier: { type: 'string', default: 'interpreter' },
     },
   })
   const reason = nativeUnavailable()
@@ -27,8 +28,12 @@ export async function fuzz(args: readonly string[]): Promise<boolean> {
     console.error('fuzz: --seed, --count and --examples take whole numbers')
     return false
   }
+  if (values.tier !== 'interpreter' && values.tier !== 'compiler') {
+    console.error('fuzz: --tier is interpreter or compiler')
+    return false
+  }
   using native = new Native()
-  const soft = new Soft()
+  const soft = new Soft(values.tier)
   const started = Date.now()
   const result = runOracle(native, soft, {
     seed,
@@ -48,6 +53,7 @@ export async function fuzz(args: readonly string[]): Promise<boolean> {
   console.log(
     `ended by: ${faults.map(([vector, n]) => `${vector === 3 ? 'completion' : `vector ${vector}`} ${n}`).join(', ')}`,
   )
+  if (values.tier === 'compiler') console.log(`compiled code was entered ${soft.compiledEntries} times`)
   if (result.byName.size > 0)
     console.log(
       [...result.byName]

@@ -21,6 +21,13 @@ describe.skipIf(reason)(
     })
     afterAll(() => native[Symbol.dispose]())
 
+    it('integer instructions, compiled: 4,000 cases end in the same state', () => {
+      const compiled = new Soft('compiler')
+      const result = runOracle(native, compiled, { seed: 2027, count: 4000, filters: ['integer'], examples: 5 })
+      expect(result.examples.join('\n\n')).toBe('')
+      expect(compiled.compiledEntries).toBeGreaterThan(3000)
+    }, 60_000)
+
     for (const set of Object.keys(SETS))
       it(`${set}: 4,000 cases end in the same state`, () => {
         const result = runOracle(native, soft, { seed: 2026, count: 4000, filters: [set], examples: 5 })

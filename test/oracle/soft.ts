@@ -8,17 +8,17 @@
  */
 
 import { RAM_OFFSET, SOFT_CPU_BASE } from '../../src/memory/layout.ts'
+import { JitTier, type TierExports } from '../../src/soft/jit/tier.ts'
 import { instantiateOnMemory } from '../../src/wasm/loader.ts'
 import * as S from '../../wasm/cpu/state.ts'
 import * as layout from './case.ts'
 
-interface CpuExports {
+interface CpuExports extends TierExports {
   setCpu(base: number): void
   resetVcpu(): void
   updateMode(): void
   putRflags(value: number): void
   flushTlbAll(): void
-  resetBlocks(): void
   run(budget: number): void
 }
 
@@ -55,7 +55,9 @@ export class Soft {
   readonly #state = SOFT_CPU_BASE
   readonly #pattern = new Uint8Array(layout.DATA_PAGES * 4096)
 
-  constructor() {
+  readonly #jit: JitTier | undefined
+
+  constructor(tier: 'interpreter' | 'compiler' = 'interpreter') {
     const pages = (RAM_OFFSET + RAM_SIZE) / 65536
     this.#memory = new WebAssembly.Memory({ initial: pages, maximum: 65536, shared: true })
     this.#view = new DataView(this.#memory.buffer)
@@ -77,22 +79,37 @@ export class Soft {
     this.#tables()
     for (let i = 0; i < this.#pattern.length; i++) this.#pattern[i] = layout.patternByte(i)
     this.#ram(DATA).set(this.#pattern)
+    const settings = { threshold: 1, batch: 1, patience: 0, everyEdge: true }
+    if (tier === 'compiler') this.#jit = new JitTier(this.#memory, this.#state, this.#cpu, settings)
   }
 
   /** Runs a batch; the records as our CPU leaves them. */
   run(batch: layout.Batch): Uint8Array {
-    const results = batch.bytes.slice(0, batch.length * layout.STATE_SIZE)
     const code = this.#ram(CODE).subarray(0, CODE_PAGES * 4096)
     code.fill(0xcc)
     for (let i = 0; i < batch.length; i++)
       code.set(batch.code(i), batch.view.getUint32(i * layout.STATE_SIZE + layout.RIP, true) - layout.CODE_BASE)
     this.#cpu.resetBlocks()
     this.#cpu.flushTlbAll()
+    // Compiled code: the first round makes the blocks, which are compiled, and the second runs them.
+    if (this.#jit) this.#round(batch)
+    return this.#round(batch)
+  }
+
+  #round(batch: layout.Batch): Uint8Array {
+    const results = batch.bytes.slice(0, batch.length * layout.STATE_SIZE)
     for (let i = 0; i < batch.length; i++) {
+      if (i % 64 === 0) this.#jit?.poll()
       const record = results.subarray(i * layout.STATE_SIZE, (i + 1) * layout.STATE_SIZE)
       this.#one(record, new DataView(results.buffer, record.byteOffset, layout.STATE_SIZE))
     }
+    this.#jit?.poll()
     return results
+  }
+
+  /** How often compiled code was entered. */
+  get compiledEntries(): number {
+    return Number(this.#view.getBigUint64(this.#state + S.S_JIT_ENTRIES, true))
   }
 
   #ram(physical: number): Uint8Array {
