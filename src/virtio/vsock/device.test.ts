@@ -46,6 +46,9 @@ afterEach(() => {
   expect(bench.errors).toEqual([])
 })
 
+/** What the long transfer carries each way: 1024 for the long way. */
+const MEBIBYTES = Number(process.env.VITRINE_VSOCK_MIB ?? 8)
+
 const ports = { srcPort: 1000, dstPort: 52 }
 
 /** The host listens on 52; the guest connects from 1000. The host's end. */
@@ -246,55 +249,59 @@ describe('vsock connections', () => {
     expect(bench.metrics.connections).toBe(0)
   })
 
-  it('carries megabytes both ways, unharmed, while the guest keeps to its credit', async () => {
-    const { stream, hostPort } = await hostConnects()
-    const total = 8 << 20
-    const block = Uint8Array.from({ length: 65536 }, (_, i) => (i * 31 + (i >> 8)) & 255)
-    const sums = {
-      out: createHash('sha256'),
-      host: createHash('sha256'),
-      in: createHash('sha256'),
-      guest: createHash('sha256'),
-    }
-    let hostHeard = 0
-    stream.on('data', (chunk: Buffer) => {
-      sums.host.update(chunk)
-      hostHeard += chunk.length
-    })
-    let written = 0
-    const feed = (): void => {
-      while (written < total) {
-        sums.in.update(block)
-        written += block.length
-        if (!stream.write(block)) {
-          stream.once('drain', feed)
-          return
+  it(
+    'carries megabytes both ways, unharmed, while the guest keeps to its credit',
+    async () => {
+      const { stream, hostPort } = await hostConnects()
+      const total = MEBIBYTES * 2 ** 20
+      const block = Uint8Array.from({ length: 65536 }, (_, i) => (i * 31 + (i >> 8)) & 255)
+      const sums = {
+        out: createHash('sha256'),
+        host: createHash('sha256'),
+        in: createHash('sha256'),
+        guest: createHash('sha256'),
+      }
+      let hostHeard = 0
+      stream.on('data', (chunk: Buffer) => {
+        sums.host.update(chunk)
+        hostHeard += chunk.length
+      })
+      let written = 0
+      const feed = (): void => {
+        while (written < total) {
+          sums.in.update(block)
+          written += block.length
+          if (!stream.write(block)) {
+            stream.once('drain', feed)
+            return
+          }
         }
       }
-    }
-    feed()
-    let guestSent = 0
-    let guestHeard = 0
-    let hostFwd = 0
-    while (guestHeard < total || hostHeard < total) {
-      await guest.settle(1)
-      for (const packet of guest.received.splice(0)) {
-        hostFwd = packet.fwdCnt
-        if (packet.op !== OP_RW) continue
-        sums.guest.update(packet.data)
-        guestHeard += packet.data.length
+      feed()
+      let guestSent = 0
+      let guestHeard = 0
+      let hostFwd = 0
+      while (guestHeard < total || hostHeard < total) {
+        await guest.settle(1)
+        for (const packet of guest.received.splice(0)) {
+          hostFwd = packet.fwdCnt
+          if (packet.op !== OP_RW) continue
+          sums.guest.update(packet.data)
+          guestHeard += packet.data.length
+        }
+        const credit = { srcPort: 77, dstPort: hostPort, bufAlloc: 1 << 18, fwdCnt: guestHeard }
+        if (guestSent < total && BUFFER_BYTES - (guestSent - hostFwd) >= block.length) {
+          sums.out.update(block)
+          guest.send({ op: OP_RW, ...credit, data: block })
+          guestSent += block.length
+        } else guest.send({ op: OP_CREDIT_UPDATE, ...credit })
       }
-      const credit = { srcPort: 77, dstPort: hostPort, bufAlloc: 1 << 18, fwdCnt: guestHeard }
-      if (guestSent < total && BUFFER_BYTES - (guestSent - hostFwd) >= block.length) {
-        sums.out.update(block)
-        guest.send({ op: OP_RW, ...credit, data: block })
-        guestSent += block.length
-      } else guest.send({ op: OP_CREDIT_UPDATE, ...credit })
-    }
-    expect(sums.host.digest('hex')).toBe(sums.out.digest('hex'))
-    expect(sums.guest.digest('hex')).toBe(sums.in.digest('hex'))
-    expect(bench.metrics).toMatchObject({ bytesToHost: total, bytesToGuest: total, badPackets: 0 })
-  })
+      expect(sums.host.digest('hex')).toBe(sums.out.digest('hex'))
+      expect(sums.guest.digest('hex')).toBe(sums.in.digest('hex'))
+      expect(bench.metrics).toMatchObject({ bytesToHost: total, bytesToGuest: total, badPackets: 0 })
+    },
+    30_000 + MEBIBYTES * 1000,
+  )
 
   it('opens and closes a thousand connections and keeps nothing of them', async () => {
     const accepted: Duplex[] = []
