@@ -1,4 +1,4 @@
 /** Every virtio device with Linux's drivers, on kvm-amd. */
 import { describeDevices } from '../virtio/devices.ts'
 
-describeDevices('kvm', 170_000)
+describeDevices({ accel: 'kvm', limitMs: 170_000, bootOnce: true })
