@@ -17,6 +17,11 @@ const TARGETS: Readonly<Record<string, FuzzTarget>> = {
     usage: '[--seed N] [--count N] [--only FAMILY]... [--examples N] [--tier compiler]',
     load: () => import('../test/oracle/fuzz.ts'),
   },
+  virtio: {
+    what: 'every virtio device against a driver that now and then breaks the rules',
+    usage: '[--seed N] [--count N] [--steps N] [--only DEVICE]...',
+    load: () => import('../test/virtio/fuzz.ts'),
+  },
 }
 
 const [name, ...args] = process.argv.slice(2)
