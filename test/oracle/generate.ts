@@ -4,11 +4,13 @@ import { Batch } from './case.ts'
 import { Random } from './random.ts'
 import type { Shape } from './shape.ts'
 import { INTEGER_SHAPES } from './shapes-integer.ts'
+import { SEQUENCE_SHAPES } from './shapes-sequence.ts'
 import { VECTOR_SHAPES } from './shapes-vector.ts'
 import { X87_SHAPES } from './shapes-x87.ts'
 
 export const SETS: Readonly<Record<string, readonly Shape[]>> = {
   integer: INTEGER_SHAPES,
+  sequence: SEQUENCE_SHAPES,
   x87: X87_SHAPES,
   vector: VECTOR_SHAPES,
 }

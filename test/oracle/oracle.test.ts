@@ -35,7 +35,7 @@ describe.skipIf(reason)(
         expect(result.cases).toBe(4000)
         // Most of them completed, and some faulted: the generator still makes sense.
         expect(result.vectors.get(3)).toBeGreaterThan(2000)
-        expect(result.vectors.get(14)).toBeGreaterThan(10)
+        if (set !== 'sequence') expect(result.vectors.get(14)).toBeGreaterThan(10)
       })
   },
 )
