@@ -4,7 +4,7 @@
  * Undefined combinations of prefix and opcode raise #UD before anything else (SDM volume 2, appendix A).
  */
 import { cpu, gpr, setGpr } from './cpu'
-import { faulted, fpuTrapSse, raiseMisaligned, raiseUd } from './fault'
+import { faulted, fpuTrapSse, raiseGp, raiseUd } from './fault'
 import { probeWrite, read128, read16, read32, read64, write128, write32, write64, write8 } from './memory'
 import {
   OP_DST,
@@ -79,7 +79,7 @@ function mmxBinary(op: usize, ea: u64, opcode: u32): void {
 function storeVector(op: usize, ea: u64, aligned: bool): void {
   const value = xmm(dst(op))
   if (isRegister(op)) return setXmm(src(op), value)
-  if (aligned && ea & 15) return raiseMisaligned(ea)
+  if (aligned && ea & 15) return raiseGp()
   write128(ea, value)
 }
 

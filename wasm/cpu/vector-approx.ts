@@ -14,8 +14,8 @@ export function reciprocal(bits: u32): u32 {
   if (exponent == 0xff) return bits & 0x7fffff ? bits | 0x400000 : sign
   if (exponent == 0) return sign | 0x7f800000
   const value: f32 = 1 / reinterpret<f32>(bits)
-  // A tiny result is zero.
-  if (abs(value) < reinterpret<f32>(0x00800000)) return sign
+  // A result that is tiny, or the least normal number, is zero.
+  if (abs(value) <= reinterpret<f32>(0x00800000)) return sign
   return cut(value)
 }
 

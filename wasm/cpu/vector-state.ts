@@ -1,6 +1,6 @@
 /** Operands of vector instructions: XMM and MMX registers, aligned and unaligned memory. */
 import { cpu } from './cpu'
-import { faulted, raise, raiseMisaligned, VECTOR_MF, fpuTrapMmx } from './fault'
+import { faulted, raise, raiseGp, VECTOR_MF, fpuTrapMmx } from './fault'
 import { read128, read32, read64 } from './memory'
 import { EA_REGISTER, OP_DST, OP_EA, OP_SRC } from './ops'
 import { FPR_EXPONENT, S_FPR, S_FSW, S_FTAG, S_FTOP, S_XMM, XMM_STRIDE } from './state'
@@ -55,7 +55,7 @@ export function src(op: usize): u32 {
 export function source(op: usize, ea: u64): v128 {
   if (isRegister(op)) return xmm(src(op))
   if (ea & 15) {
-    raiseMisaligned(ea)
+    raiseGp()
     return i64x2.splat(0)
   }
   return read128(ea)
