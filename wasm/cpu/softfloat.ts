@@ -465,6 +465,12 @@ function roundTo(precision: u32, min: i32, max: i32, wrap: i32): void {
       if (inexact) flags |= PE
       if (carried) rExp++
       rExp += wrap
+      // FSCALE can go so far that moving the exponent does not bring it back.
+      if (wrap && rExp < min) {
+        flags |= PE
+        roundedUp = false
+        setResult(ZERO, rSign, 0, 0, 0)
+      }
       return
     }
     if (tiny && flushToZero) {
@@ -489,6 +495,11 @@ function roundTo(precision: u32, min: i32, max: i32, wrap: i32): void {
     if (!(masked & OE)) {
       if (inexact) flags |= PE
       rExp -= wrap
+      if (wrap && rExp > max) {
+        flags |= PE
+        roundedUp = true
+        rClass = INFINITE
+      }
       return
     }
     flags |= PE
