@@ -26,6 +26,7 @@ export class DeviceWorker {
   readonly #ended: Promise<void>
   readonly #onReport: (report: DeviceReport) => void
   readonly #onExit: () => void
+  readonly #onEnd: (() => void)[] = []
   #number = 0
   #devices = 0
   #nextDevice = 0
@@ -84,6 +85,12 @@ export class DeviceWorker {
     })
     for (const waiting of this.#waiting.values()) waiting.reject(error)
     this.#waiting.clear()
+    for (const tell of this.#onEnd) tell()
+  }
+
+  /** Called when the worker has ended, whatever the reason. */
+  onEnd(tell: () => void): void {
+    this.#onEnd.push(tell)
   }
 
   send(command: Command): Promise<SavedValue> {

@@ -7,7 +7,7 @@ import { closeFd } from '../../host/file.ts'
 import { GuestMemory } from '../../memory/guest-memory.ts'
 import type { SavedValue } from '../device.ts'
 import { VirtioError } from '../errors.ts'
-import { pageMetrics, RegisterPage } from '../mmio/page.ts'
+import { pageMetrics, RegisterPage, W_DEAD, W_DONE } from '../mmio/page.ts'
 import type { GivenSlot, VirtioMmioDetail, VirtioSlot } from '../slot.ts'
 import { type DeviceDescription, queueCount } from './descriptions.ts'
 import type { DeviceWorker } from './device-worker.ts'
@@ -50,6 +50,12 @@ export class HostedDevice {
       ...{ shared: { registers: shared.registers }, controlFd },
     }
     this.#slot = slot
+    // A vCPU that waits for a worker that has crashed would wait for ever.
+    const { words } = new RegisterPage(GuestMemory.attach(wasm), shared.registers)
+    this.#worker.onEnd(() => {
+      Atomics.store(words, W_DEAD, 1)
+      Atomics.notify(words, W_DONE)
+    })
     const names = await this.#worker.send({
       ...{ do: 'attach', device: this.#number, slot, description: this.description },
     } as const)

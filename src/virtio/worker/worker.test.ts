@@ -7,7 +7,7 @@ import { drainEventFd } from '../../host/event-fd.ts'
 import { POLLIN, PollSet } from '../../host/poll.ts'
 import { GuestMemory } from '../../memory/guest-memory.ts'
 import { virtioMmioHandler } from '../mmio/handler.ts'
-import { INTERRUPT_ACK, INTERRUPT_STATUS, STATUS_NEEDS_RESET } from '../mmio/registers.ts'
+import { INTERRUPT_ACK, INTERRUPT_STATUS, STATUS, STATUS_NEEDS_RESET } from '../mmio/registers.ts'
 import type { VirtioSlot } from '../slot.ts'
 import { closeSlot, makeSlot } from '../testing/bench.ts'
 import { blkHeader, IN, OUT } from '../testing/blk-driver.ts'
@@ -135,5 +135,21 @@ describe('a device worker', () => {
     await bad.close()
     await good.close()
     slots.forEach(closeSlot)
+  })
+
+  it('leaves no vCPU waiting when it crashes: the device needs a reset that never comes', async () => {
+    const memory = GuestMemory.create(32)
+    const crash =
+      "import { workerData } from 'node:worker_threads'; setTimeout(() => { throw new Error('crashed') }, 50)"
+    const device = new HostedDevice(new DeviceWorker(new URL(`data:text/javascript,${encodeURIComponent(crash)}`)), {
+      kind: 'rng',
+    })
+    const slot = makeSlot(memory, 0, 1)
+    await expect(device.attach(slot)).rejects.toMatchObject({ code: 'WORKER_FAILED', message: /crashed/ })
+    const driver = new DriverModel(memory, virtioMmioHandler({ slot, detail: { controlFd: slot.controlFd } }))
+    driver.write(STATUS, 0)
+    expect(driver.status).toBe(STATUS_NEEDS_RESET)
+    await device.close()
+    closeSlot(slot)
   })
 })
