@@ -183,6 +183,11 @@ export function condition(c: usize, code: u32): bool {
   return conditionAny(code)
 }
 
+/** The same out of line. */
+export function conditionOf(code: u32): bool {
+  return condition(cpu, code)
+}
+
 @inline
 function conditionSub(c: usize, code: u32): bool {
   switch (code) {

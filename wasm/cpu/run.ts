@@ -10,10 +10,10 @@ import { findBlock, linkAllowed, setLinkAllowed } from './blocks'
 import { cpu } from './cpu'
 import { effective, offsetOnly } from './ea'
 import * as X from './exec'
-import { condition, conditionAny, setCarryOverflow, setShiftFlags } from './flags'
+import { conditionAny, conditionOf, setCarryOverflow, setShiftFlags } from './flags'
 import { enterRegion, noteHot } from './jit'
 import { deliverFault } from './interrupts'
-import { PAGE_MASK, read16, read32, read64, read8, TLB_ADDEND, TLB_READ, TLB_WRITE, tlbSlot, write64, write8 } from './memory'
+import { PAGE_MASK, read64, TLB_ADDEND, TLB_READ, TLB_WRITE, tlbSlotIn, write64, write8 } from './memory'
 import { readSlow, writeSlow } from './memory-slow'
 import {
   BLK_COUNT,
@@ -199,7 +199,7 @@ export function run(budget: i32): void {
         case 14: { // add RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -213,7 +213,7 @@ export function run(budget: i32): void {
         case 15: { // add RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -283,7 +283,7 @@ export function run(budget: i32): void {
         case 34: { // or RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -297,7 +297,7 @@ export function run(budget: i32): void {
         case 35: { // or RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -365,7 +365,7 @@ export function run(budget: i32): void {
         case 94: { // and RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -379,7 +379,7 @@ export function run(budget: i32): void {
         case 95: { // and RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -417,7 +417,7 @@ export function run(budget: i32): void {
         case 114: { // sub RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -431,7 +431,7 @@ export function run(budget: i32): void {
         case 115: { // sub RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -469,7 +469,7 @@ export function run(budget: i32): void {
         case 134: { // xor RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -483,7 +483,7 @@ export function run(budget: i32): void {
         case 135: { // xor RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -539,7 +539,7 @@ export function run(budget: i32): void {
         case 152: { // cmp RM 8
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u32
           if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) b = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -553,7 +553,7 @@ export function run(budget: i32): void {
         case 154: { // cmp RM 32
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) b = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -567,7 +567,7 @@ export function run(budget: i32): void {
         case 155: { // cmp RM 64
           const d = c + <usize>load<u8>(op, OP_DST)
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let b: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) b = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -580,7 +580,7 @@ export function run(budget: i32): void {
         }
         case 158: { // cmp MR 32
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) a = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -593,7 +593,7 @@ export function run(budget: i32): void {
         }
         case 159: { // cmp MR 64
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) a = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -606,7 +606,7 @@ export function run(budget: i32): void {
         }
         case 160: { // cmp MI 8
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u32
           if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) a = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -619,7 +619,7 @@ export function run(budget: i32): void {
         }
         case 162: { // cmp MI 32
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) a = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -632,7 +632,7 @@ export function run(budget: i32): void {
         }
         case 163: { // cmp MI 64
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) a = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -681,7 +681,7 @@ export function run(budget: i32): void {
         }
         case 178: { // test MR 32
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) a = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -694,7 +694,7 @@ export function run(budget: i32): void {
         }
         case 179: { // test MR 64
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) a = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -707,7 +707,7 @@ export function run(budget: i32): void {
         }
         case 180: { // test MI 8
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u32
           if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) a = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -720,7 +720,7 @@ export function run(budget: i32): void {
         }
         case 182: { // test MI 32
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let a: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) a = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -897,7 +897,7 @@ export function run(budget: i32): void {
         }
         case 192: { // mov RM 8
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let v: u32
           if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) v = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -910,7 +910,7 @@ export function run(budget: i32): void {
         }
         case 193: { // mov RM 16
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let v: u32
           if (load<u64>(e, TLB_READ) == ((ea + 1) & PAGE_MASK)) v = load<u16>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -923,7 +923,7 @@ export function run(budget: i32): void {
         }
         case 194: { // mov RM 32
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let v: u32
           if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) v = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -936,7 +936,7 @@ export function run(budget: i32): void {
         }
         case 195: { // mov RM 64
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           let v: u64
           if (load<u64>(e, TLB_READ) == ((ea + 7) & PAGE_MASK)) v = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea)
           else {
@@ -949,7 +949,7 @@ export function run(budget: i32): void {
         }
         case 196: { // mov MR 8
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           if (load<u64>(e, TLB_WRITE) == (ea & PAGE_MASK)) store<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u8>(c + <usize>load<u8>(op, OP_SRC)))
           else {
             writeSlow(ea, <u64>(load<u8>(c + <usize>load<u8>(op, OP_SRC))), 0)
@@ -960,7 +960,7 @@ export function run(budget: i32): void {
         }
         case 197: { // mov MR 16
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           if (load<u64>(e, TLB_WRITE) == ((ea + 1) & PAGE_MASK)) store<u16>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u16>(c + <usize>load<u8>(op, OP_SRC)))
           else {
             writeSlow(ea, <u64>(load<u16>(c + <usize>load<u8>(op, OP_SRC))), 1)
@@ -971,7 +971,7 @@ export function run(budget: i32): void {
         }
         case 198: { // mov MR 32
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           if (load<u64>(e, TLB_WRITE) == ((ea + 3) & PAGE_MASK)) store<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u32>(c + <usize>load<u8>(op, OP_SRC)))
           else {
             writeSlow(ea, <u64>(load<u32>(c + <usize>load<u8>(op, OP_SRC))), 2)
@@ -982,7 +982,7 @@ export function run(budget: i32): void {
         }
         case 199: { // mov MR 64
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           if (load<u64>(e, TLB_WRITE) == ((ea + 7) & PAGE_MASK)) store<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u64>(c + <usize>load<u8>(op, OP_SRC)))
           else {
             writeSlow(ea, <u64>(load<u64>(c + <usize>load<u8>(op, OP_SRC))), 3)
@@ -993,7 +993,7 @@ export function run(budget: i32): void {
         }
         case 200: { // mov MI 8
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           if (load<u64>(e, TLB_WRITE) == (ea & PAGE_MASK)) store<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u8>(op, OP_IMM))
           else {
             writeSlow(ea, <u64>(load<u8>(op, OP_IMM)), 0)
@@ -1004,7 +1004,7 @@ export function run(budget: i32): void {
         }
         case 201: { // mov MI 16
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           if (load<u64>(e, TLB_WRITE) == ((ea + 1) & PAGE_MASK)) store<u16>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u16>(op, OP_IMM))
           else {
             writeSlow(ea, <u64>(load<u16>(op, OP_IMM)), 1)
@@ -1015,7 +1015,7 @@ export function run(budget: i32): void {
         }
         case 202: { // mov MI 32
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           if (load<u64>(e, TLB_WRITE) == ((ea + 3) & PAGE_MASK)) store<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u32>(op, OP_IMM))
           else {
             writeSlow(ea, <u64>(load<u32>(op, OP_IMM)), 2)
@@ -1026,7 +1026,7 @@ export function run(budget: i32): void {
         }
         case 203: { // mov MI 64
           const ea = effective(c, op)
-          const e = tlbSlot(ea)
+          const e = tlbSlotIn(c, ea)
           if (load<u64>(e, TLB_WRITE) == ((ea + 7) & PAGE_MASK)) store<u64>(load<u32>(e, TLB_ADDEND) + <u32>ea, load<u64>(op, OP_IMM))
           else {
             writeSlow(ea, <u64>(load<u64>(op, OP_IMM)), 3)
@@ -1408,16 +1408,30 @@ export function run(budget: i32): void {
           continue
         }
         case 210: {
-          const v = <u64>read8(X.effectiveSized(c, op, 1))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = X.effectiveSized(c, op, 1)
+          const e = tlbSlotIn(c, ea)
+          let r: u32
+          if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) r = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            r = <u32>readSlow(ea, 0)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          const v = <u64>r
           if (load<u8>(op, OP_SIZE) == 1) store<u16>(c + <usize>load<u8>(op, OP_DST), <u16>v)
           else store<u64>(c + <usize>load<u8>(op, OP_DST), v)
           op += OP_RECORD_SIZE
           continue
         }
         case 211: {
-          const v = <u64>read16(X.effectiveSized(c, op, 2))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = X.effectiveSized(c, op, 2)
+          const e = tlbSlotIn(c, ea)
+          let r: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 1) & PAGE_MASK)) r = load<u16>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            r = <u32>readSlow(ea, 1)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          const v = <u64>r
           if (load<u8>(op, OP_SIZE) == 1) store<u16>(c + <usize>load<u8>(op, OP_DST), <u16>v)
           else store<u64>(c + <usize>load<u8>(op, OP_DST), v)
           op += OP_RECORD_SIZE
@@ -1439,38 +1453,68 @@ export function run(budget: i32): void {
           continue
         }
         case 215: {
-          const v = <i64>(<i8>read8(X.effectiveSized(c, op, 1)))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = X.effectiveSized(c, op, 1)
+          const e = tlbSlotIn(c, ea)
+          let r: u32
+          if (load<u64>(e, TLB_READ) == (ea & PAGE_MASK)) r = load<u8>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            r = <u32>readSlow(ea, 0)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          const v = <i64>(<i8>r)
           X.putSized(c, op, v)
           op += OP_RECORD_SIZE
           continue
         }
         case 216: {
-          const v = <i64>(<i16>read16(X.effectiveSized(c, op, 2)))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = X.effectiveSized(c, op, 2)
+          const e = tlbSlotIn(c, ea)
+          let r: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 1) & PAGE_MASK)) r = load<u16>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            r = <u32>readSlow(ea, 1)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          const v = <i64>(<i16>r)
           X.putSized(c, op, v)
           op += OP_RECORD_SIZE
           continue
         }
         case 217: {
-          const v = <i64>(<i32>read32(X.effectiveSized(c, op, 4)))
-          if (load<u32>(c, S_FAULT)) break
+          const ea = X.effectiveSized(c, op, 4)
+          const e = tlbSlotIn(c, ea)
+          let r: u32
+          if (load<u64>(e, TLB_READ) == ((ea + 3) & PAGE_MASK)) r = load<u32>(load<u32>(e, TLB_ADDEND) + <u32>ea)
+          else {
+            r = <u32>readSlow(ea, 2)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          const v = <i64>(<i32>r)
           store<i64>(c + <usize>load<u8>(op, OP_DST), v)
           op += OP_RECORD_SIZE
           continue
         }
         case 218: { // push
           const sp = load<u64>(c, S_RSP) - 8
-          write64(sp, load<u64>(c + <usize>load<u8>(op, OP_SRC)))
-          if (load<u32>(c, S_FAULT)) break
+          const e = tlbSlotIn(c, sp)
+          if (load<u64>(e, TLB_WRITE) == ((sp + 7) & PAGE_MASK)) store<u64>(load<u32>(e, TLB_ADDEND) + <u32>sp, load<u64>(c + <usize>load<u8>(op, OP_SRC)))
+          else {
+            writeSlow(sp, <u64>(load<u64>(c + <usize>load<u8>(op, OP_SRC))), 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
           store<u64>(c, sp, S_RSP)
           op += OP_RECORD_SIZE
           continue
         }
         case 219: { // pop
           const sp = load<u64>(c, S_RSP)
-          const v = read64(sp)
-          if (load<u32>(c, S_FAULT)) break
+          const e = tlbSlotIn(c, sp)
+          let v: u64
+          if (load<u64>(e, TLB_READ) == ((sp + 7) & PAGE_MASK)) v = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>sp)
+          else {
+            v = <u64>readSlow(sp, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
           store<u64>(c, sp + 8, S_RSP)
           store<u64>(c + <usize>load<u8>(op, OP_DST), v)
           op += OP_RECORD_SIZE
@@ -1478,8 +1522,12 @@ export function run(budget: i32): void {
         }
         case 220: { // push imm
           const sp = load<u64>(c, S_RSP) - 8
-          write64(sp, load<u64>(op, OP_IMM))
-          if (load<u32>(c, S_FAULT)) break
+          const e = tlbSlotIn(c, sp)
+          if (load<u64>(e, TLB_WRITE) == ((sp + 7) & PAGE_MASK)) store<u64>(load<u32>(e, TLB_ADDEND) + <u32>sp, load<u64>(op, OP_IMM))
+          else {
+            writeSlow(sp, <u64>(load<u64>(op, OP_IMM)), 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
           store<u64>(c, sp, S_RSP)
           op += OP_RECORD_SIZE
           continue
@@ -1493,8 +1541,12 @@ export function run(budget: i32): void {
         }
         case 223: { // call
           const sp = load<u64>(c, S_RSP) - 8
-          write64(sp, blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH))
-          if (load<u32>(c, S_FAULT)) break
+          const e = tlbSlotIn(c, sp)
+          if (load<u64>(e, TLB_WRITE) == ((sp + 7) & PAGE_MASK)) store<u64>(load<u32>(e, TLB_ADDEND) + <u32>sp, blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH))
+          else {
+            writeSlow(sp, <u64>(blockRip + <u64>load<u16>(op, OP_OFFSET) + <u64>load<u8>(op, OP_LENGTH)), 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
           store<u64>(c, sp, S_RSP)
           slot = block + BLK_LINK_TAKEN
           rip = blockRip + load<u64>(op, OP_IMM)
@@ -1502,9 +1554,17 @@ export function run(budget: i32): void {
         }
         case 224: { // ret
           const sp = load<u64>(c, S_RSP)
-          const target = read64(sp)
-          if (!canonical(target)) raiseGp()
-          if (load<u32>(c, S_FAULT)) break
+          const e = tlbSlotIn(c, sp)
+          let target: u64
+          if (load<u64>(e, TLB_READ) == ((sp + 7) & PAGE_MASK)) target = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>sp)
+          else {
+            target = <u64>readSlow(sp, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
+          if (!canonical(target)) {
+            raiseGp()
+            break
+          }
           store<u64>(c, sp + 8, S_RSP)
           rip = target
           break
@@ -1553,12 +1613,12 @@ export function run(budget: i32): void {
           break
         }
         case 230: { // setcc reg
-          store<u8>(c + <usize>load<u8>(op, OP_DST), condition(c, load<u8>(op, OP_AUX)) ? 1 : 0)
+          store<u8>(c + <usize>load<u8>(op, OP_DST), conditionOf(load<u8>(op, OP_AUX)) ? 1 : 0)
           op += OP_RECORD_SIZE
           continue
         }
         case 231: { // setcc mem
-          write8(effective(c, op), condition(c, load<u8>(op, OP_AUX)) ? 1 : 0)
+          write8(effective(c, op), conditionOf(load<u8>(op, OP_AUX)) ? 1 : 0)
           if (load<u32>(c, S_FAULT)) break
           op += OP_RECORD_SIZE
           continue
@@ -1566,7 +1626,7 @@ export function run(budget: i32): void {
         case 232: { // cmov reg
           const d = c + <usize>load<u8>(op, OP_DST)
           const size = load<u8>(op, OP_SIZE)
-          if (condition(c, load<u8>(op, OP_AUX))) {
+          if (conditionOf(load<u8>(op, OP_AUX))) {
             const s = c + <usize>load<u8>(op, OP_SRC)
             if (size == 3) store<u64>(d, load<u64>(s))
             else if (size == 2) store<u64>(d, <u64>load<u32>(s))
@@ -1711,8 +1771,13 @@ export function run(budget: i32): void {
         }
         case 281: { // leave
           const frame = load<u64>(c, S_RBP)
-          const v = read64(frame)
-          if (load<u32>(c, S_FAULT)) break
+          const e = tlbSlotIn(c, frame)
+          let v: u64
+          if (load<u64>(e, TLB_READ) == ((frame + 7) & PAGE_MASK)) v = load<u64>(load<u32>(e, TLB_ADDEND) + <u32>frame)
+          else {
+            v = <u64>readSlow(frame, 3)
+            if (load<u32>(c, S_FAULT)) break
+          }
           store<u64>(c, frame + 8, S_RSP)
           store<u64>(c, v, S_RBP)
           op += OP_RECORD_SIZE
@@ -1804,7 +1869,6 @@ export function run(budget: i32): void {
     }
     if (load<u32>(c, S_FAULT)) {
       // The instruction at `op` did not complete: nothing from it on counts.
-      X.blameStack(op)
       rip = blockRip + <u64>load<u16>(op, OP_OFFSET)
       left += <i32>load<u16>(block, BLK_COUNT) - <i32>((op - block - BLK_HEADER_SIZE) / OP_RECORD_SIZE)
     } else if (load<u32>(c, S_STOP)) {
