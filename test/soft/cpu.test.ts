@@ -76,6 +76,43 @@ describe('programs', () => {
     expect(vcpu.counters().halts).toBeGreaterThan(0)
   })
 
+  it('stops at data breakpoints and after single steps, as a debugger asks', () => {
+    // #DB's handler stores DR6 and the interrupted RIP's low byte at [0x3000 + 16 * n], clears DR6 and TF, and returns.
+    const handler = assemble(
+      '50 51', // push rax; push rcx
+      '8b 0c 25 00 38 00 00 ff 04 25 00 38 00 00 c1 e1 04', // mov ecx, [0x3800]; inc dword [0x3800]; shl ecx, 4
+      '0f 21 f0 48 89 81 00 30 00 00', // mov rax, dr6; mov [rcx + 0x3000], rax
+      '48 8b 44 24 10 48 89 81 08 30 00 00', // mov rax, [rsp + 16]; mov [rcx + 0x3008], rax
+      '31 c0 0f 23 f0', // xor eax, eax; mov dr6, rax
+      '81 64 24 20 ff fe ff ff', // and dword [rsp + 32], ~TF
+      '59 58 48 cf', // pop rcx; pop rax; iretq
+    )
+    const program = assemble(
+      '0f 01 1c 25 00 28 00 00', // lidt [0x2800]
+      'b8 10 34 00 00 0f 23 c0', // mov eax, 0x3410; mov dr0, rax
+      'b8 01 00 0d 00 0f 23 f8', // mov eax, L0 | write | 4 bytes; mov dr7, rax
+      '8b 04 25 10 34 00 00', // mov eax, [0x3410]: no trap
+      'c6 04 25 13 34 00 00 05', // mov byte [0x3413], 5: trap
+      'c6 04 25 14 34 00 00 05', // mov byte [0x3414], 5: no trap
+      '31 c0 0f 23 f8', // xor eax, eax; mov dr7, rax
+      '9c 81 0c 24 00 01 00 00 9d', // pushf; or dword [rsp], TF; popf
+      '90 90', // one nop, then the trap
+      POWER_OFF,
+    )
+    const { vcpu, io, memory } = microMachine(program)
+    memory.write(0x1000, handler)
+    memory.writeU64(0x2010, 0x0000_8e00_0008_1000n)
+    memory.writeU64(0x2018, 0n)
+    memory.writeU16(0x2800, 0x7ff)
+    memory.writeU64(0x2802, 0x2000n)
+    expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+    expect(memory.readU32(0x3800)).toBe(2)
+    expect(memory.readU64(0x3000) & 0xf00fn).toBe(1n)
+    expect(memory.readU64(0x3008)).toBe(BigInt(CODE + 39))
+    expect(memory.readU64(0x3010) & 0xf00fn).toBe(0x4000n)
+    expect(memory.readU64(0x3018)).toBe(BigInt(CODE + 62))
+  })
+
   it('rings a doorbell instead of asking the handler', () => {
     // mov dword [0xc0001050], 1; mov dword [0xc0001050], 2
     const { vcpu, io, vm, memory } = microMachine(

@@ -26,6 +26,7 @@ import {
   S_COUNT_INTERRUPTS,
   S_DR0,
   S_DROP_WRITERS,
+  S_DR_PENDING,
   S_DR6,
   S_DR7,
   S_EXIT,
@@ -143,6 +144,15 @@ function debugTraps(): bool {
     }
     store<u32>(c, 1, S_TF_ARMED)
   } else store<u32>(c, 0, S_TF_ARMED)
+  const hit = load<u32>(c, S_DR_PENDING)
+  if (hit) {
+    // A data breakpoint traps after its instruction.
+    store<u32>(c, 0, S_DR_PENDING)
+    store<u32>(c, 0, S_TF_ARMED)
+    store<u64>(c, load<u64>(c, S_DR6) | <u64>hit, S_DR6)
+    raise(VECTOR_DB)
+    return deliverFault()
+  }
   const dr7 = load<u64>(c, S_DR7)
   if (!(dr7 & 0xff)) return true
   if (load<u32>(c, S_RFLAGS) & RF) {

@@ -141,8 +141,14 @@ export function serveMailbox(): bool {
     while (!message) message = atomic.xchg<u32>(at, 0)
     message--
     const page = message & 0x7fff_ffff
-    dropWriters(<usize>load<u32>(c, S_RAM_OFFSET) + (page << 12))
+    const wrote = dropWriters(<usize>load<u32>(c, S_RAM_OFFSET) + (page << 12))
     if (message & MESSAGE_WRITTEN) dropBlocks(page, 0, 4096)
+    else if (wrote) {
+      // We could write there unseen until now, so what the others decoded may be old: once, since we no longer can.
+      const own = load<u32>(c, S_INDEX)
+      const cpus = load<u32>(c, S_CPUS)
+      for (let i: u32 = 0; i < cpus; i++) if (i != own) post(i, page | MESSAGE_WRITTEN)
+    }
   }
   store<u32>(c, tail, S_MAILBOX_TAIL)
   return overflow

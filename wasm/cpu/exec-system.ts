@@ -428,6 +428,8 @@ function moveDebug(op: usize): void {
   if (number == 6) value = (value & 0xe00f) | 0xffff_0ff0
   else if (number == 7) value = (value & 0xffff_2bff) | 0x400
   store<u64>(at, value)
+  // Pages with data breakpoints leave the TLBs, others come back.
+  if (number != 6) flushTlbAll()
   updateMode()
 }
 

@@ -17,6 +17,7 @@ import {
 import { ramAddress } from './ram'
 import { raiseNotCanonical } from './fault'
 import { S_COUNT_TLB_FILLS, S_EFER, S_FAULT, S_TLB, S_TLB_HUGE, S_TLB_USER } from './state'
+import { isWatched, watch } from './watch'
 import { fillTlb, TLBM_GLOBAL, TLBM_LARGE } from './tlb'
 
 const PAGE_MASK: u64 = 0xffff_ffff_ffff_f000
@@ -45,7 +46,8 @@ export function translate(address: u64, access: u32): usize {
   if (writable) markDirty(host)
   const meta = (walkGlobal ? TLBM_GLOBAL : 0) | (walkLarge ? TLBM_LARGE : 0)
   if (walkLarge > 1) store<u32>(c, 1, S_TLB_HUGE)
-  fillTlb(tlb, address, host & ~0xfff, writable, walkExecutable, true, meta)
+  const watched = isWatched(address)
+  fillTlb(tlb, address, host & ~0xfff, writable && !watched, walkExecutable, !watched, meta)
   return host
 }
 
@@ -71,6 +73,7 @@ export function readSlow(address: u64, size: u32): u64 {
   }
   const host = translate(address, ACCESS_READ)
   if (!host) return load<u32>(cpu, S_FAULT) ? 0 : chipRead(outside, bytes)
+  watch(address, bytes, false)
   switch (size) {
     case 0:
       return load<u8>(host)
@@ -112,6 +115,7 @@ export function writeSlow(address: u64, value: u64, size: u32): void {
     default:
       store<u64>(host, value)
   }
+  watch(address, bytes, true)
   markDirty(host)
   markCodeWritten(host, bytes)
 }

@@ -116,17 +116,23 @@ function dropLarge(tlb: usize, address: u64): void {
   }
 }
 
-/** Takes away write access to the RAM page at shared-memory address `page` under every linear address. */
-export function dropWriters(page: usize): void {
-  dropWritersIn(load<u32>(cpu, S_TLB_KERNEL), page)
-  dropWritersIn(load<u32>(cpu, S_TLB_USER), page)
+/** Takes away write access to the RAM page at shared-memory address `page` under every linear address; true if there was any. */
+export function dropWriters(page: usize): bool {
+  const kernel = dropWritersIn(load<u32>(cpu, S_TLB_KERNEL), page)
+  const user = dropWritersIn(load<u32>(cpu, S_TLB_USER), page)
+  return kernel || user
 }
 
-function dropWritersIn(tlb: usize, page: usize): void {
+function dropWritersIn(tlb: usize, page: usize): bool {
+  let found = false
   for (let entry = tlb; entry < tlb + TLB_BYTES; entry += 32) {
     const tag = load<u64>(entry, TLB_WRITE)
-    if (tag != NO_PAGE && <u32>tag + load<u32>(entry, TLB_ADDEND) == <u32>page) store<u64>(entry, NO_PAGE, TLB_WRITE)
+    if (tag != NO_PAGE && <u32>tag + load<u32>(entry, TLB_ADDEND) == <u32>page) {
+      store<u64>(entry, NO_PAGE, TLB_WRITE)
+      found = true
+    }
   }
+  return found
 }
 
 /** Takes away write access to every page: the dirty log was read. */
