@@ -61,7 +61,7 @@ describe('vitrine boot, used wrongly', () => {
 
   it.each<[string, string[], number, RegExp]>([
     ['no such kernel', ['--kernel', join(folder, 'none')], 1, /there is no kernel/],
-    ['a folder for a kernel', ['--kernel', folder], 2, /cannot be read/],
+    ['a folder for a kernel', ['--kernel', folder], 1, /cannot be read/],
     ['no such initrd', ['--kernel', text, '--initrd', join(folder, 'none')], 2, /initrd .* no such file/],
     ['an unknown accelerator', ['--accel', 'magic'], 2, /one of auto, kvm/],
     ['an unknown protocol', ['--protocol', 'bios'], 2, /pvh or linux64/],

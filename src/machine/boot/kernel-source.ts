@@ -55,7 +55,15 @@ export class FileSource implements KernelSource {
       })
     }
     this.#map = map
-    this.size = fstatSync(this.#fd).size
+    const stats = fstatSync(this.#fd)
+    this.size = stats.size
+    if (!stats.isFile()) {
+      this.close()
+      throw new MachineError(
+        'BAD_KERNEL',
+        `the kernel ${path} cannot be read: it is no file; give a vmlinux or bzImage`,
+      )
+    }
   }
 
   read(offset: number, length: number): Uint8Array {
