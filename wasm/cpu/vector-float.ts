@@ -180,21 +180,23 @@ export function engineWillDo(): bool {
   return (mxcsr() & (MXCSR_FTZ | MXCSR_DAZ | 0x7f80 | PE)) == (0x1f80 | PE)
 }
 
-/** Doubles that are zero or normal. */
+/**
+ * Doubles that are zero or normal. Where zero is not allowed, neither is the least normal number: a tiny result may have been rounded up
+ * to it, and that is an underflow.
+ */
 @inline
 function plainF64(a: v128, allowZero: bool): v128 {
   const bits = v128.and(a, i64x2.splat(0x7fffffffffffffff))
-  const normal = v128.and(
-    i64x2.gt_s(bits, i64x2.splat(0x000fffffffffffff)),
-    i64x2.lt_s(bits, i64x2.splat(0x7ff0000000000000)),
-  )
+  const least: i64 = allowZero ? 0x000fffffffffffff : 0x0010000000000000
+  const normal = v128.and(i64x2.gt_s(bits, i64x2.splat(least)), i64x2.lt_s(bits, i64x2.splat(0x7ff0000000000000)))
   return allowZero ? v128.or(normal, i64x2.eq(bits, i64x2.splat(0))) : normal
 }
 
 @inline
 function plainF32(a: v128, allowZero: bool): v128 {
   const bits = v128.and(a, i32x4.splat(0x7fffffff))
-  const normal = v128.and(i32x4.gt_s(bits, i32x4.splat(0x007fffff)), i32x4.lt_s(bits, i32x4.splat(0x7f800000)))
+  const least: i32 = allowZero ? 0x007fffff : 0x00800000
+  const normal = v128.and(i32x4.gt_s(bits, i32x4.splat(least)), i32x4.lt_s(bits, i32x4.splat(0x7f800000)))
   return allowZero ? v128.or(normal, i32x4.eq(bits, i32x4.splat(0))) : normal
 }
 
