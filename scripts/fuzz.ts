@@ -17,6 +17,11 @@ const TARGETS: Readonly<Record<string, FuzzTarget>> = {
     usage: '[--seed N] [--count N] [--only FAMILY]... [--examples N] [--tier compiler]',
     load: () => import('../test/oracle/fuzz.ts'),
   },
+  hostile: {
+    what: 'the software CPU on random privileged code with damaged tables: it must neither crash nor leave RAM',
+    usage: '[--seed N] [--seconds N]',
+    load: () => import('../test/soft/fuzz.ts'),
+  },
   virtio: {
     what: 'every virtio device against a driver that now and then breaks the rules',
     usage: '[--seed N] [--count N] [--steps N] [--only DEVICE]...',

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { drainEventFd } from '../../src/host/event-fd.ts'
 import { assemble, POWER_OFF, TRIPLE_FAULT } from '../../src/machine/micro-programs.ts'
 import { DEVICES_BASE, DEVICES_END, RAM_OFFSET } from '../../src/memory/layout.ts'
+import { hostileCase } from './fuzz.ts'
 import { microMachine } from './micro-machine.ts'
 
 const CODE = 0x10_0000
@@ -213,6 +214,10 @@ describe('hostile guests', () => {
       }
     },
   )
+
+  it('privileged nonsense with damaged page and descriptor tables, in every mode', () => {
+    for (let seed = 1; seed <= 60; seed++) expect(hostileCase(seed, 6000), `seed ${seed}`).toBe(true)
+  })
 
   it('page tables that point outside RAM fault or read all ones, and never reach our memory', () => {
     const { vcpu, io, memory } = microMachine(assemble('48 b8 00 00 00 40 00 00 00 00 48 8b 00 e7 80', POWER_OFF))
