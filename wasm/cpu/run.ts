@@ -1869,6 +1869,7 @@ export function run(budget: i32): void {
     }
     if (load<u32>(c, S_FAULT)) {
       // The instruction at `op` did not complete: nothing from it on counts.
+      X.blameStack(op)
       rip = blockRip + <u64>load<u16>(op, OP_OFFSET)
       left += <i32>load<u16>(block, BLK_COUNT) - <i32>((op - block - BLK_HEADER_SIZE) / OP_RECORD_SIZE)
     } else if (load<u32>(c, S_STOP)) {
