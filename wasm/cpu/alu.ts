@@ -1,6 +1,6 @@
 /** Arithmetic with flags, generic over the operand's signed type. */
 import { setFlags, setLogicFlags } from './cpu'
-import { AF, carry, CF, OF, setCarryOverflow, setShiftFlags } from './flags'
+import { carry, CF, OF, setCarryOverflow, setShiftFlags } from './flags'
 import { ALU_ADC, ALU_ADD, ALU_AND, ALU_OR, ALU_SBB, ALU_XOR } from './ops'
 import {
   FLAG_ADC,
@@ -171,5 +171,3 @@ export function shift<T>(c: usize, kind: u32, value: T, count: u32): T {
     }
   }
 }
-
-export const SHIFT_AF: u32 = AF

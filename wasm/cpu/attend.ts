@@ -21,7 +21,6 @@ import {
   EXIT_KICK,
   MODE_SINGLE,
   S_ATTENTION,
-  S_CODE_BREAK_SKIP,
   S_COUNT_HALTS,
   S_COUNT_INTERRUPTS,
   S_DR0,
@@ -30,7 +29,6 @@ import {
   S_DR6,
   S_DR7,
   S_EXIT,
-  S_FAULT,
   S_INDEX,
   S_INIT_PENDING,
   S_MODE,
@@ -171,5 +169,3 @@ function debugTraps(): bool {
   }
   return true
 }
-
-export { S_CODE_BREAK_SKIP, S_FAULT }

@@ -1,5 +1,5 @@
 /** Two- and three-byte opcodes: 0F, 0F38, 0F3A. */
-import { aluModrm, conditional, loadFar, misc, stack, system } from './decode'
+import { conditional, loadFar, misc, stack, system } from './decode-forms'
 import {
   allowLock,
   default64,
@@ -568,5 +568,3 @@ export function decode0f(op: usize): void {
       undefined_(op)
   }
 }
-
-export { aluModrm }

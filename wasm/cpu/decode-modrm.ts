@@ -21,7 +21,7 @@ import {
   OP_SIZE,
   OP_SRC,
 } from './ops'
-import { DS, FS, MODE_16, MODE_32, MODE_64, MODE_FLAT, MODE_SIZE_MASK, S_BLOCK_RIP, S_ZERO, SS } from './state'
+import { DS, FS, MODE_32, MODE_64, MODE_FLAT, MODE_SIZE_MASK, S_BLOCK_RIP, S_ZERO, SS } from './state'
 
 /** Next byte of code, a shared-memory address. */
 export let at: usize = 0
@@ -316,5 +316,3 @@ export function absoluteOperand(op: usize): void {
   store<i64>(op, offset, OP_DISP)
   setSegmentKind(op, DS)
 }
-
-export { MODE_16 }

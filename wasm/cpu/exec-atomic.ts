@@ -5,11 +5,11 @@
 import { alu2, dec, inc, neg } from './alu'
 import { cpu, setFlags } from './cpu'
 import { effective, sum, effectiveSlow } from './ea'
-import { getAt, loadRegister, putAt, putSized } from './exec-integer'
+import { getAt, loadRegister, putAt, readSized } from './exec-integer'
 import { raiseGp } from './fault'
-import { setCarryOverflow, overflow, arithmeticFlags, setArithmeticFlags, ZF, condition } from './flags'
+import { setCarryOverflow, overflow, arithmeticFlags, setArithmeticFlags, ZF } from './flags'
 import * as O from './ops'
-import { beginRmw, beginRmwSlow, endRmw } from './rmw'
+import { beginRmw, endRmw } from './rmw'
 import {
   FLAG_ADD,
   FLAG_SUB,
@@ -295,7 +295,7 @@ export function bitOperation(op: usize): void {
   let address = effective(c, op)
   if (!immediate) address = bitAddress(c, op, address, index, size)
   if (!kind) {
-    const value = readBits(address, size)
+    const value = readSized(address, size)
     if (load<u32>(c, S_FAULT)) return
     setCarryOverflow(c, (value & bit) != 0, overflow())
     return
@@ -341,11 +341,6 @@ function bitAddress(c: usize, op: usize, plain: u64, index: i64, size: u32): u64
 function changeBit(value: i64, bit: i64, kind: u32): i64 {
   return kind == 1 ? value | bit : kind == 2 ? value & ~bit : value ^ bit
 }
-
-function readBits(address: u64, size: u32): i64 {
-  return readSized(address, size)
-}
-import { readSized } from './exec-integer'
 
 export function compareExchange(op: usize): void {
   const c = cpu
@@ -462,5 +457,3 @@ export function compareExchangeWide(op: usize): void {
   }
   setArithmeticFlags((flags & ~ZF) | (same ? ZF : 0))
 }
-
-export { beginRmwSlow, condition, putSized }

@@ -1,9 +1,9 @@
 /** Integer instructions that are not in line in run.ts. */
-import { alu2, putReg, shift } from './alu'
+import { putReg, shift } from './alu'
 import { cpu } from './cpu'
 import { effective, effectiveSlow, sum } from './ea'
 import { raise, raiseError, raiseUd, VECTOR_DE, VECTOR_GP } from './fault'
-import { AF, ARITHMETIC, arithmeticFlags, carry, CF, condition, DF, OF, setArithmeticFlags, setCarry, setShiftFlags, SF, ZF, PF } from './flags'
+import { arithmeticFlags, carry, CF, condition, DF, OF, setArithmeticFlags, setCarry, setShiftFlags, ZF } from './flags'
 import { read16, read32, read64, read8 } from './memory'
 import * as O from './ops'
 import { beginRmw, endRmw } from './rmw'
@@ -515,5 +515,3 @@ export function undefinedOperation(op: usize): void {
   if (load<u8>(op, O.OP_AUX) == 1) raiseError(VECTOR_GP, 0)
   else raiseUd()
 }
-
-export { ARITHMETIC, AF, SF, PF, alu2 }

@@ -1,12 +1,12 @@
 /** Instructions that neither transfer control nor change how code is decoded, but are rare. */
 import { cpu } from './cpu'
 import { cpuid } from './cpuid'
-import { offsetOnly, sum, effectiveSlow } from './ea'
+import { sum, effectiveSlow } from './ea'
 import { getAt, putAt, readSized } from './exec-integer'
 import { writeSized } from './exec-stack'
-import { raise, raiseError, raiseGp, raiseUd, VECTOR_BR, VECTOR_DE, VECTOR_GP } from './fault'
-import { adjust, AF, arithmeticFlags, carry, CF, OF, setArithmeticFlags, setShiftFlags, ZF } from './flags'
-import { read16, read64, read8, write16, write32, write64 } from './memory'
+import { raise, raiseGp, raiseUd, VECTOR_BR, VECTOR_DE, VECTOR_GP } from './fault'
+import { adjust, AF, arithmeticFlags, carry, CF, setArithmeticFlags, setShiftFlags, ZF } from './flags'
+import { read16, read8, write16, write32, write64 } from './memory'
 import { isProtected, isVirtual8086, segmentAt } from './mode'
 import * as O from './ops'
 import { descriptor, descriptorAttributes, descriptorDpl, descriptorLimit, fetchDescriptor } from './segmentation'
@@ -31,13 +31,11 @@ import {
   S_RCX,
   S_RDRAND,
   S_RDX,
-  S_TSC_AUX,
   S_XCR0,
   SEG_BASE,
   SEG_SELECTOR,
   TR,
 } from './state'
-import { readTsc } from './time'
 import { fxrstor, fxsave, loadMxcsr, storeMxcsr, xrstor, xsave } from './xsave'
 
 @inline
@@ -367,5 +365,3 @@ function fsgsBase(op: usize): void {
   if (<u64>((<i64>(value << 16)) >> 16) != value) raiseGp()
   else store<u64>(segment, value, SEG_BASE)
 }
-
-export { OF, offsetOnly, raiseError, read64, readTsc, S_TSC_AUX }

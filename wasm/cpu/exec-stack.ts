@@ -17,7 +17,6 @@ import {
   S_FAULT_HAS_ERROR,
   S_FAULT_VECTOR,
   S_MODE,
-  S_RAX,
   S_RBP,
   S_RCX,
   S_RFLAGS,
@@ -261,8 +260,6 @@ export function nearBranch(op: usize): void {
     }
   }
 }
-
-export { S_RAX }
 
 /** A #GP for an address that is not canonical becomes #SS when the access was to the stack segment (SDM vol. 3, 6.15). */
 export function blameStack(op: usize): void {

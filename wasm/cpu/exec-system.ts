@@ -6,9 +6,9 @@ import { getAt, putAt, readSized } from './exec-integer'
 import { readSelector } from './exec-misc'
 import { drop, peek } from './exec-stack'
 import { farReturn, farTransfer, syscall, sysenter, sysexit, sysret } from './far'
-import { raise, raiseError, raiseGp, raiseUd, VECTOR_DB, VECTOR_GP } from './fault'
-import { getRflags, IF, IOPL_MASK, overflow, VM } from './flags'
-import { deliverInterrupt, interruptsChanged, popFlags, returnFromInterrupt } from './interrupts'
+import { raise, raiseGp, raiseUd, VECTOR_DB } from './fault'
+import { IF, IOPL_MASK, overflow, VM } from './flags'
+import { deliverInterrupt, popFlags, returnFromInterrupt } from './interrupts'
 import { read16, read32, read64 } from './memory'
 import { isLongMode, isProtected, isVirtual8086, segmentAt, updateMode } from './mode'
 import { readMsr, writeMsr } from './msr'
@@ -432,5 +432,3 @@ function moveDebug(op: usize): void {
   if (number != 6) flushTlbAll()
   updateMode()
 }
-
-export { getRflags, interruptsChanged, raiseError, VECTOR_GP }

@@ -1,6 +1,6 @@
 /** Far jumps, calls and returns, SYSCALL and SYSENTER. Call gates and task switches are not offered: #GP. */
 import { cpu } from './cpu'
-import { drop, peek, push, setStackPointer, stackPointer } from './exec-stack'
+import { drop, peek, push, setStackPointer } from './exec-stack'
 import { raiseError, raiseGp, raiseUd, VECTOR_GP, VECTOR_NP, VECTOR_SS } from './fault'
 import { getRflags, IF, putRflags, RF, VM } from './flags'
 import { interruptsChanged } from './interrupts'
@@ -24,7 +24,6 @@ import {
   MODE_64,
   MODE_SIZE_MASK,
   S_CPL,
-  S_CR0,
   S_CSTAR,
   S_EFER,
   S_FAULT,
@@ -272,5 +271,3 @@ export function sysexit(wide: bool): void {
   store<u64>(c, wide ? rsp : rsp & 0xffff_ffff, S_RSP)
   store<u64>(c, wide ? rip : rip & 0xffff_ffff, S_RIP)
 }
-
-export { S_CR0, stackPointer }

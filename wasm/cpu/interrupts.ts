@@ -27,18 +27,13 @@ import {
   installCode,
   installRealCode,
   installSegment,
-  loadSegment,
   markDescriptor,
   putNullSegment,
 } from './segmentation'
 import {
   ATTN_INTERRUPT,
   CS,
-  DS,
-  ES,
   EXIT_SHUTDOWN,
-  FS,
-  GS,
   S_ATTENTION,
   S_COUNT_EXCEPTIONS,
   S_CPL,
@@ -442,5 +437,3 @@ export function returnFromInterrupt(size: u32): void {
   store<u64>(c, size == 1 ? ip & 0xffff : to64 ? ip : ip & 0xffff_ffff, S_RIP)
   interruptsChanged(before)
 }
-
-export { DS, ES, FS, GS, loadSegment }

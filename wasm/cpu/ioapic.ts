@@ -1,5 +1,5 @@
 /** The IOAPIC: 24 redirection entries, and the interrupt lines that devices on any thread raise. */
-import { deliverMessage, isAddressed, signal } from './apic'
+import { deliverMessage, isAddressed } from './apic'
 import { cpu } from './cpu'
 import { picRaise } from './pic'
 import { C_IOAPIC_ID, C_IOAPIC_SELECT, C_IOAPIC_TABLE, C_LINES, S_CHIPS, S_CPUS } from './state'
@@ -95,5 +95,3 @@ export function ioapicWrite(offset: u32, value: u32): void {
   if (select & 1) store<u64>(at, (entry & 0xffff_ffff) | (<u64>value << 32))
   else store<u64>(at, (entry & 0xffff_ffff_0000_5000) | (<u64>value & 0x1_afff))
 }
-
-export { signal }

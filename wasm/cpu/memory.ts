@@ -11,7 +11,7 @@
  * store are checked first).
  */
 import { cpu } from './cpu'
-import { readSlow, writeSlow } from './memory-slow'
+import { endsOutside, probeSlow, readSlow, writeSlow } from './memory-slow'
 import { S_TEMP, S_TLB } from './state'
 
 export const TLB_ENTRIES: u32 = 2048
@@ -147,5 +147,3 @@ export function probeRead(address: u64, bytes: u32): bool {
   if (load<u64>(entry, TLB_READ) == (last & PAGE_MASK)) return true
   return !endsOutside(last) && probeSlow(address, false) && ((address ^ last) & PAGE_MASK ? probeSlow(last & PAGE_MASK, false) : true)
 }
-
-import { endsOutside, probeSlow } from './memory-slow'

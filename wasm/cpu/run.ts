@@ -4,7 +4,7 @@
  * Inside a case: `continue` goes to the next record (`op` was advanced), `break` leaves the block, either because S_FAULT is
  * set or because `rip` (and, for a direct branch, `slot`, where the successor may be linked) has been set.
  */
-import { alu2, dec, inc, neg, putReg, shift } from './alu'
+import { alu2, dec, inc, putReg } from './alu'
 import { attend } from './attend'
 import { findBlock, linkAllowed, setLinkAllowed } from './blocks'
 import { cpu } from './cpu'
@@ -24,7 +24,6 @@ import {
   BLK_RUNS,
   BLK_VALID,
   OP_AUX,
-  OP_DISP,
   OP_DST,
   OP_HANDLER,
   OP_IMM,

@@ -1,7 +1,7 @@
 /** Descriptors and segment registers (SDM vol. 3 chapters 3 and 5). */
 import { cpu } from './cpu'
-import { raiseError, raiseGp, VECTOR_GP, VECTOR_NP, VECTOR_SS, VECTOR_TS } from './fault'
-import { read32, read64, read8, write8, write64 } from './memory'
+import { raiseError, raiseGp, VECTOR_GP, VECTOR_NP, VECTOR_SS } from './fault'
+import { read32, read64, read8, write8 } from './memory'
 import { enterSystem, isLongMode, isProtected, isVirtual8086, leaveSystem, segmentAt, updateMode } from './mode'
 import {
   CS,
@@ -270,5 +270,3 @@ export function loadTask(selector: u32): void {
   installSegment(TR, selector)
   store<u64>(segmentAt(TR), descriptorBase() | upper, SEG_BASE)
 }
-
-export { VECTOR_TS, write64 }

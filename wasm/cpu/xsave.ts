@@ -21,7 +21,6 @@ import {
   S_MODE,
   S_MXCSR,
   S_RAX,
-  S_RDX,
   S_XCR0,
   S_XMM,
   XMM_STRIDE,
@@ -76,7 +75,7 @@ function restoreX87(at: u64): void {
   }
 }
 
-function initX87(): void {
+export function initX87(): void {
   const c = cpu
   store<u16>(c, 0x37f, S_FCW)
   store<u16>(c, 0, S_FSW)
@@ -213,5 +212,3 @@ export function xrstor(at: u64): void {
     else initX87()
   }
 }
-
-export { initX87, S_RDX }
