@@ -25,6 +25,7 @@ export const DEBIAN_PACKAGES: readonly DebianPackage[] = [
   },
   { name: 'umoci', file: '/usr/bin/umoci', reason: 'oracle for the layers of an image applied to a tree' },
   { name: 'docker-registry', file: '/usr/bin/docker-registry', reason: 'a registry on 127.0.0.1 to pull from' },
+  { name: 'tmux', file: '/usr/bin/tmux', reason: 'a terminal for the test of interactive shells' },
   { name: 'lz4', file: '/usr/bin/lz4', reason: 'oracle for the LZ4 decompressor' },
   { name: 'xz-utils', file: '/usr/bin/xz', reason: 'XZ payloads and oracle' },
   { name: 'zstd', file: '/usr/bin/zstd', reason: 'zstd payloads and oracle' },

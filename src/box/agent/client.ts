@@ -109,7 +109,10 @@ export class AgentClient {
     stream.on('error', error =>
       this.#fail(new AgentError('DISCONNECTED', `the connection to the guest failed: ${error.message}`)),
     )
-    stream.on('close', () => this.#fail(new AgentError('DISCONNECTED', 'the connection to the guest ended')))
+    const onEnd = (): void => this.#fail(new AgentError('DISCONNECTED', 'the connection to the guest ended'))
+    // A stream that allows half-open connections ends without closing.
+    stream.on('end', onEnd)
+    stream.on('close', onEnd)
   }
 
   /** Greets the agent at the other end of `stream`, which belongs to the client from then on. */
