@@ -20,4 +20,6 @@ export const WASM_MODULES: readonly WasmModuleSpec[] = [
   { name: 'cpu', staticBase: 0x1_0000, exportTable: true },
   // Decompression of kernels.
   { name: 'lz4' },
+  // The internet checksum, for frames whose checksums the guest's driver does not leave to us.
+  { name: 'checksum' },
 ]

@@ -7,6 +7,9 @@ import { booleanOf, recordOf } from '../saved.ts'
 import {
   CONFIG_STATUS,
   F_CSUM,
+  F_GUEST_CSUM,
+  F_GUEST_TSO4,
+  F_GUEST_TSO6,
   F_HOST_TSO4,
   F_HOST_TSO6,
   F_MRG_RXBUF,
@@ -73,7 +76,11 @@ export class NetDevice implements VirtioDevice {
     this.#segmentation4 = has(F_HOST_TSO4)
     this.#segmentation6 = has(F_HOST_TSO6)
     this.#merges = has(F_MRG_RXBUF)
-    this.#frames.start(this.#link.poll, () => this.#onReady())
+    this.#frames.start(this.#link.poll, () => this.#onReady(), {
+      checksum: has(F_GUEST_CSUM),
+      segments4: has(F_GUEST_TSO4),
+      segments6: has(F_GUEST_TSO6),
+    })
   }
 
   reset(): void {

@@ -25,11 +25,18 @@ export interface FrameHeader {
   checksumOffset: number
 }
 
+/** What the guest's driver takes: unfinished checksums, segments larger than the MTU. */
+export interface GuestOffloads {
+  readonly checksum: boolean
+  readonly segments4: boolean
+  readonly segments6: boolean
+}
+
 export interface FrameLink {
   /** Takes frames with unfinished checksums and of more than one segment, and may give such. */
   readonly offloads: boolean
   /** The guest has a driver: from now on `onReady` is called when there is a frame, or room again after a refused `send`. */
-  start(poll: PollSet, onReady: () => void): void
+  start(poll: PollSet, onReady: () => void, guest: GuestOffloads): void
   stop(): void
   /** One frame from the guest, valid during the call. False: no room, keep it and offer it again after `onReady`. */
   send(frame: IoVector, header: FrameHeader): boolean
