@@ -22,6 +22,11 @@ const TARGETS: Readonly<Record<string, FuzzTarget>> = {
     usage: '[--seed N] [--seconds N]',
     load: () => import('../test/soft/fuzz.ts'),
   },
+  net: {
+    what: 'the network on damaged frames of every protocol: it must neither throw nor open what is not allowed',
+    usage: '[--seed N] [--count N]',
+    load: () => import('../src/net/testing/fuzz.ts'),
+  },
   virtio: {
     what: 'every virtio device against a driver that now and then breaks the rules',
     usage: '[--seed N] [--count N] [--steps N] [--only DEVICE]...',

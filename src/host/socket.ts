@@ -133,10 +133,18 @@ export function discardBytes(fd: number, length: number): number {
   return outcome(sys.recv(fd, null, length, MSG_TRUNC | MSG_DONTWAIT))
 }
 
-/** 1: there is data at the start; 0: the end was reached with nothing before it; negative errno otherwise. */
-export function peekState(fd: number): number {
-  // Safe: one byte into a module-level array.
-  return outcome(sys.recv(fd, value, 1, MSG_PEEK | MSG_DONTWAIT))
+const scratch = new Uint8Array(1 << 16)
+
+/** The same for a Unix socket, which has to put them somewhere. */
+export function takeBytes(fd: number, length: number): number {
+  let done = 0
+  while (done < length) {
+    // Safe: at most the scratch array's length.
+    const got = sys.read(fd, scratch, Math.min(scratch.length, length - done))
+    if (got <= 0) break
+    done += got
+  }
+  return done
 }
 
 /** Reads from a stream without taking: after an own offset in the kernel where that exists, else over a discarded part. */

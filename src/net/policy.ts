@@ -47,7 +47,7 @@ function parseRules(rules: readonly string[]): Rules {
   const blocks: Cidr[] = []
   for (const rule of rules) {
     const text = rule.toLowerCase().replace(/\.$/, '')
-    if (text === '*') continue
+    if (rule === '*') continue
     if (/^[0-9.]+(\/|$)/.test(text) || text.includes(':')) blocks.push(parseRuleBlock(rule, text))
     else if (!NAME.test(text)) {
       throw new NetError(

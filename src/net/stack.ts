@@ -7,6 +7,7 @@ import type { PollSet } from '../host/poll.ts'
 import { contains, isMapped, parseAddress, parseCidr, parseMac, sameAddress } from './addresses.ts'
 import { answerArp } from './arp.ts'
 import { pseudoSum, sumVector } from './checksum.ts'
+import { controlStack, type Plain } from './control.ts'
 import { NetCore } from './core.ts'
 import {
   DNS4,
@@ -27,6 +28,7 @@ import { advertiseRouter, answerNeighbour, isGateway6 } from './ndp.ts'
 import { ETHERTYPE_ARP, Packet, PROTOCOL_ICMP, PROTOCOL_ICMP6, PROTOCOL_TCP, PROTOCOL_UDP } from './packet.ts'
 import { PcapWriter } from './pcap.ts'
 import { Policy } from './policy.ts'
+import { Ports } from './ports.ts'
 import { Tcp } from './tcp/tcp.ts'
 import { UdpFlows } from './udp.ts'
 import { FrameWriter } from './writer.ts'
@@ -61,6 +63,7 @@ export class NetworkStack {
   readonly tcp: Tcp
   readonly udp: UdpFlows
   readonly dns: DnsForwarder
+  readonly ports: Ports
   /** The latest, for whoever asks. */
   readonly denials: Denial[] = []
   readonly #packet = new Packet()
@@ -91,8 +94,15 @@ export class NetworkStack {
       },
       options.resolverPort,
     )
+    this.ports = new Ports(this.core, this.tcp, this.udp)
     this.core.onTimer = now => this.onTimer(now)
     this.#pcap = description.pcap === undefined ? undefined : new PcapWriter(description.pcap)
+    try {
+      for (const forward of description.ports ?? []) this.ports.add(forward)
+    } catch (error) {
+      this.close()
+      throw error
+    }
   }
 
   start(poll: PollSet, onReady: () => void, guest: GuestOffloads = ALL_OFFLOADS): void {
@@ -231,6 +241,10 @@ export class NetworkStack {
     // No flows from an address that is none, nor to many at once.
     if (!isMapped(source) ? contains(LINK_LOCAL6, source) : source[12] === 0) return
     if (contains(MULTICAST6, destination) || (isMapped(destination) && destination[12]! >= 224)) return
+    if (sameAddress(destination, GATEWAY4) && this.ports.answersTo(guestPort, port)) {
+      this.ports.answer(guestPort, port, this.#copy(frame, at + 8, length))
+      return
+    }
     let flow = this.udp.table.find(source, guestPort, destination, port)
     if (flow === undefined) {
       const target = this.#route('udp', destination, port)
@@ -274,6 +288,11 @@ export class NetworkStack {
     return this.policy.mayConnect(remote) ? remote : undefined
   }
 
+  /** Changes and questions while the guest runs: see control.ts. */
+  control(request: Plain): Plain {
+    return controlStack(this, request)
+  }
+
   get nextLength(): number {
     const { ring } = this.core
     if (ring.count > 0) return ring.nextLength
@@ -301,6 +320,7 @@ export class NetworkStack {
     if (this.#closed) return
     this.#closed = true
     this.stop()
+    this.ports.close()
     this.core.close()
     this.#pcap?.close()
   }

@@ -1,9 +1,10 @@
 /** The stack against the Linux kernel's own, through a tap in a namespace of the test's own. */
+import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { createSocket } from 'node:dgram'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
-import { createServer, type Server, type Socket } from 'node:net'
+import { connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, it } from 'vitest'
@@ -266,5 +267,81 @@ describe.skipIf(reason)(`the network with Linux as its guest${reason ? `: ${reas
     expect(fetched.status).toBe(0)
     expect(fetched.stdout.match(/you asked for \/\d+/g)).toHaveLength(50)
     web.closeAllConnections()
+  })
+
+  it('leads ports of the host into the guest: TCP, UDP, a Unix socket', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'vitrine-net-'))
+    open({
+      description: {
+        ports: [
+          { host: 0, guest: 7000 },
+          { host: 0, guest: 7001, protocol: 'udp' },
+        ],
+      },
+    })
+    const [tcp, udp] = wire.stack.ports.open
+    const listening = wire.run(['socat', 'TCP-LISTEN:7000,reuseaddr,fork', 'EXEC:tr a-z A-Z'], 20_000).catch(() => {})
+    const echoing = wire.run(['socat', 'UDP-RECVFROM:7001,fork', 'EXEC:tr a-z A-Z'], 20_000).catch(() => {})
+    const waitFor = "for i in $(seq 50); do [ $(ss -Hlntu | grep -c ':700[01]') = 2 ] && break; sleep 0.1; done"
+    await wire.run(['sh', '-c', waitFor])
+    const talk = async (to: { port: number; host: string } | { path: string }, words: string): Promise<string> => {
+      let said = ''
+      let ended = false
+      let failed = false
+      const socket = connect(to)
+      socket.on('data', data => {
+        said += data
+      })
+      socket.on('end', () => {
+        ended = true
+      })
+      socket.on('error', () => {
+        failed = true
+      })
+      socket.end(words)
+      await wire.turn(() => ended || failed)
+      if (failed) throw new Error('no connection')
+      return said
+    }
+    expect(await talk({ port: tcp!.host, host: '127.0.0.1' }, 'through a port')).toBe('THROUGH A PORT')
+    const path = join(folder, 'guest.sock')
+    wire.stack.control({ do: 'listen-unix', path, guest: 7000 })
+    const long = 'through a unix socket '.repeat(20_000)
+    expect(await talk({ path }, long)).toBe(long.toUpperCase())
+    const client = createSocket('udp4')
+    let answer = ''
+    client.on('message', message => {
+      answer = message.toString()
+    })
+    client.send('a datagram', udp!.host, '127.0.0.1')
+    await wire.turn(() => answer !== '')
+    expect(answer).toBe('A DATAGRAM')
+    client.close()
+    expect(() => wire.stack.ports.add({ host: tcp!.host, guest: 1 })).toThrow(/is in use/)
+    expect(() => wire.stack.ports.add({ host: 65_530, guest: 1, range: 10 })).toThrow(/not possible/)
+    expect(wire.stack.control({ do: 'close-port', protocol: 'tcp', host: tcp!.host })).toBe(true)
+    await expect(talk({ port: tcp!.host, host: '127.0.0.1' }, 'x').catch(() => 'refused')).resolves.toBe('refused')
+    rmSync(folder, { recursive: true })
+    // Ends the two servers in the namespace: they are the only ones there.
+    await wire.run(['sh', '-c', 'kill $(ss -Hlntup | grep -o "pid=[0-9]*" | cut -d= -f2 | sort -u)'])
+    await Promise.all([listening, echoing])
+  })
+
+  it('records what tshark reads', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'vitrine-net-'))
+    const pcap = join(folder, 'wire.pcap')
+    open({ offloads: false, description: { pcap } })
+    const port = await listen(createServer(socket => socket.end('recorded')))
+    await wire.run(['socat', '-u', `TCP:10.0.2.2:${port}`, '-'])
+    await wire.run(['busybox', 'ping', '-c', '1', '10.0.2.2'])
+    const check = ['-o', 'tcp.check_checksum:TRUE', '-o', 'ip.check_checksum:TRUE', '-n', '-r', pcap]
+    const read = spawnSync('tshark', [...check, '-T', 'fields', '-e', '_ws.col.Protocol', '-e', '_ws.expert.message'], {
+      encoding: 'utf8',
+    })
+    expect(read.stdout).toMatch(/TCP/)
+    expect(read.stdout).toMatch(/ICMP/)
+    expect(read.stdout).toMatch(/ARP/)
+    expect(read.stdout).not.toMatch(/Bad checksum|Malformed/i)
+    rmSync(folder, { recursive: true })
   })
 })

@@ -84,6 +84,8 @@ export class TcpFlow implements ChainedFlow, EdgeSource {
   acknowledge = false
 
   // The host socket.
+  /** A Unix socket, not a TCP one. */
+  unix = false
   connected = false
   /** It took less than it was given; an edge tells when it takes more. */
   blocked = false

@@ -1,6 +1,6 @@
 /** What comes from the guest: RFC 9293, section 3.10.7, with the checks of RFC 5961 and SACK of RFC 2018. */
 import { IoVector } from '../../host/io-vector.ts'
-import { discardBytes, finishWriting, writeSocket, writeSocketBytes } from '../../host/socket.ts'
+import { discardBytes, finishWriting, takeBytes, writeSocket, writeSocketBytes } from '../../host/socket.ts'
 import type { NetCore } from '../core.ts'
 import type { TcpFlow } from './flow.ts'
 import * as state from './flow.ts'
@@ -216,7 +216,7 @@ export class TcpInput {
     const finAcked = flow.finSent && acknowledgment === flow.highest
     const bytes = acked - (finAcked ? 1 : 0)
     if (bytes > 0) {
-      const gone = discardBytes(flow.fd, bytes)
+      const gone = flow.unix ? takeBytes(flow.fd, bytes) : discardBytes(flow.fd, bytes)
       if (gone !== bytes) {
         this.#ends.fail(flow)
         return false

@@ -125,7 +125,7 @@ export class Tcp implements FlowEnds {
   }
 
   /** A connection from the host, by an accepted socket, which is taken over. False: it could not be, and is closed. */
-  accept(fd: number, guest: Uint8Array, guestPort: number, from: Uint8Array): boolean {
+  accept(fd: number, guest: Uint8Array, guestPort: number, from: Uint8Array, unix = false): boolean {
     let port = 0
     for (let tries = 0; tries < 4096 && port === 0; tries++) {
       const candidate = this.#nextPort
@@ -138,6 +138,7 @@ export class Tcp implements FlowEnds {
       return false
     }
     const flow = this.#make(fd, guest.slice(), guestPort, from.slice(), port)
+    flow.unix = unix
     flow.scale = 0
     flow.sackPermitted = true
     flow.state = state.SYN_SENT

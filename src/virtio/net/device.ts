@@ -224,9 +224,11 @@ export class NetDevice implements VirtioDevice {
     return true
   }
 
-  /** `{ up }`: plugs the cable in or out. */
+  /** `{ up }` plugs the cable in or out; `{ link }` is a request to what it is plugged into. */
   control(request: SavedValue): SavedValue {
-    this.#setUp(booleanOf(recordOf(request, 'a network card request').up, 'whether the link is up'))
+    const { link, up } = recordOf(request, 'a network card request')
+    if (link !== undefined && this.#frames.control !== undefined) return this.#frames.control(link)
+    this.#setUp(booleanOf(up, 'whether the link is up'))
     return null
   }
 

@@ -7,6 +7,7 @@
  */
 import type { IoVector } from '../../host/io-vector.ts'
 import type { PollSet } from '../../host/poll.ts'
+import type { SavedValue } from '../device.ts'
 
 export const FLAG_NEEDS_CSUM = 1
 export const FLAG_DATA_VALID = 2
@@ -46,5 +47,7 @@ export interface FrameLink {
   receive(into: IoVector, header: FrameHeader): void
   /** Takes the next frame off: the guest has no buffers that it would ever fit. */
   skip(): void
+  /** Requests that are the link's own affair. */
+  control?(request: SavedValue): SavedValue
   close(): void
 }

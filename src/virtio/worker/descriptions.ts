@@ -43,7 +43,8 @@ export type DeviceDescription =
 
 export interface Backends {
   disk(description: DiskDescription): BlockBackend
-  link?(description: LinkDescription): FrameLink
+  /** Undefined: there is no such kind. */
+  link?(description: LinkDescription): FrameLink | undefined
 }
 
 /** How many queues, and so how many doorbells, a described device has. */
