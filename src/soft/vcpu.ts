@@ -269,6 +269,7 @@ export class SoftVcpu implements Vcpu {
       cacheResets: count(S.S_COUNT_CACHE_RESETS),
       halts: count(S.S_COUNT_HALTS),
       compiledEntries: count(S.S_JIT_ENTRIES),
+      compiledInstructions: count(S.S_JIT_RETIRED),
       compiledRegions: this.#jit?.counters.regions ?? 0,
       compiledBytes: this.#jit?.counters.bytes ?? 0,
       compileMilliseconds: this.#jit?.counters.milliseconds ?? 0,

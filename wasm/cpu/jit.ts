@@ -33,6 +33,7 @@ import {
   S_JIT_ENTRIES,
   S_JIT_QUEUE,
   S_JIT_QUEUED,
+  S_JIT_RETIRED,
   S_PAGE_BLOCKS,
   S_RIP,
   S_SMC_STAMP,
@@ -64,7 +65,9 @@ export function noteHot(block: usize): void {
 @inline
 export function enterRegion(c: usize, block: usize, rip: u64, left: i32): i32 {
   store<u64>(c, load<u64>(c, S_JIT_ENTRIES) + 1, S_JIT_ENTRIES)
-  return call_indirect<i32>(load<u32>(block, BLK_JIT) - 1, rip, left, load<u32>(block, BLK_JIT_STAMP))
+  const after = call_indirect<i32>(load<u32>(block, BLK_JIT) - 1, rip, left, load<u32>(block, BLK_JIT_STAMP))
+  store<u64>(c, load<u64>(c, S_JIT_RETIRED) + <u64>(left - after), S_JIT_RETIRED)
+  return after
 }
 
 /** Code in RAM page `page` was overwritten: regions never reach beyond a page, and all of this one's are void. */

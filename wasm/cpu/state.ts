@@ -296,6 +296,7 @@ export const S_JIT_THRESHOLD = 0xa00
 /** u32: blocks in the queue of hot blocks. */
 export const S_JIT_QUEUED = 0xa04
 export const S_JIT_ENTRIES = 0xa08 // u64: entries into compiled code
+export const S_JIT_RETIRED = 0xa10 // u64: instructions retired in it
 /** Hot blocks: 256 x u32. */
 export const S_JIT_QUEUE = 0x3400
 export const JIT_QUEUE_LENGTH = 256
