@@ -64,7 +64,7 @@ export const JUMP_CACHE_ENTRIES: u32 = 4096
 export const BLOCK_HASH_BUCKETS: u32 = 65536
 
 @inline
-function jumpSlot(rip: u64): usize {
+export function jumpSlot(rip: u64): usize {
   return <usize>load<u32>(cpu, S_JUMP_CACHE) + (((<u32>rip ^ (<u32>(rip >> 12) << 2)) & (JUMP_CACHE_ENTRIES - 1)) << 4)
 }
 

@@ -4,7 +4,7 @@
  * blocks that overlap the bytes written. Maps lie one after the other, a vCPU each; lists of blocks are private.
  */
 import { cpu } from './cpu'
-import { BLK_COUNT, BLK_HEADER_SIZE, BLK_HOST, BLK_LENGTH, BLK_PAGE_NEXT, BLK_VALID, H_STALE, OP_HANDLER, OP_RECORD_SIZE } from './ops'
+import { BLK_COUNT, BLK_HEADER_SIZE, BLK_HOST, BLK_JIT, BLK_LENGTH, BLK_PAGE_NEXT, BLK_VALID, H_STALE, OP_HANDLER, OP_RECORD_SIZE } from './ops'
 import { ramPage } from './ram'
 import {
   ATTN_MAILBOX,
@@ -108,6 +108,7 @@ export function dropBlocks(page: u32, offset: u32, bytes: u32): void {
 /** Marks a block invalid; should it be running, its next record leaves it. */
 export function killBlock(block: usize): void {
   store<u32>(block, 0, BLK_VALID)
+  store<u32>(block, 0, BLK_JIT)
   let op = block + BLK_HEADER_SIZE
   const end = op + <u32>load<u16>(block, BLK_COUNT) * OP_RECORD_SIZE
   for (; op < end; op += OP_RECORD_SIZE) store<u16>(op, H_STALE, OP_HANDLER)

@@ -6,6 +6,7 @@
  * BLK_JIT_STAMP the entry in it. It returns between blocks with S_RIP exact, or with S_FAULT set and S_RIP at the instruction that did not
  * complete, just as the interpreter leaves a block.
  */
+import { jumpSlot } from './blocks'
 import { cpu } from './cpu'
 import * as X from './exec'
 import { raiseGp } from './fault'
@@ -27,6 +28,7 @@ import { writeBack } from './rmw'
 import { execVector } from './sse'
 import {
   JIT_QUEUE_LENGTH,
+  S_ATTENTION,
   S_BLOCK_RIP,
   S_BUDGET,
   S_FAULT,
@@ -34,6 +36,7 @@ import {
   S_JIT_QUEUE,
   S_JIT_QUEUED,
   S_JIT_RETIRED,
+  S_JUMP_KEY,
   S_PAGE_BLOCKS,
   S_RIP,
   S_SMC_STAMP,
@@ -61,13 +64,30 @@ export function noteHot(block: usize): void {
   store<u32>(c, queued + 1, S_JIT_QUEUED)
 }
 
-/** Runs the region that `block` is an entry of; S_RIP is where to go on. */
-@inline
-export function enterRegion(c: usize, block: usize, rip: u64, left: i32): i32 {
-  store<u64>(c, load<u64>(c, S_JIT_ENTRIES) + 1, S_JIT_ENTRIES)
-  const after = call_indirect<i32>(load<u32>(block, BLK_JIT) - 1, rip, left, load<u32>(block, BLK_JIT_STAMP))
-  store<u64>(c, load<u64>(c, S_JIT_RETIRED) + <u64>(left - after), S_JIT_RETIRED)
-  return after
+/**
+ * Runs the region that `block` is an entry of, and those that follow as long as they are found at once and nothing else is to be done.
+ * S_RIP is where to go on.
+ */
+export function runRegions(first: usize, from: u64, budget: i32): i32 {
+  const c = cpu
+  let block = first
+  let rip = from
+  let left = budget
+  let entries: u32 = 0
+  for (;;) {
+    left = call_indirect<i32>(load<u32>(block, BLK_JIT) - 1, rip, left, load<u32>(block, BLK_JIT_STAMP))
+    entries++
+    if (left <= 0 || load<u32>(c, S_ATTENTION) | load<u32>(c, S_FAULT) | load<u32>(c, S_STOP)) break
+    rip = load<u64>(c, S_RIP)
+    const slot = jumpSlot(rip)
+    if (load<u64>(slot) != rip || load<u32>(slot, 12) != load<u32>(c, S_JUMP_KEY)) break
+    block = load<u32>(slot, 8)
+    // An overwritten block lost BLK_JIT as well.
+    if (!load<u32>(block, BLK_JIT)) break
+  }
+  store<u64>(c, load<u64>(c, S_JIT_ENTRIES) + <u64>entries, S_JIT_ENTRIES)
+  store<u64>(c, load<u64>(c, S_JIT_RETIRED) + <u64>(budget - left), S_JIT_RETIRED)
+  return left
 }
 
 /** Code in RAM page `page` was overwritten: regions never reach beyond a page, and all of this one's are void. */

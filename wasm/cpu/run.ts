@@ -11,7 +11,7 @@ import { cpu } from './cpu'
 import { effective, offsetOnly } from './ea'
 import * as X from './exec'
 import { conditionAny, conditionOf, setCarryOverflow, setShiftFlags } from './flags'
-import { enterRegion, noteHot } from './jit'
+import { noteHot, runRegions } from './jit'
 import { deliverFault } from './interrupts'
 import { PAGE_MASK, read64, TLB_ADDEND, TLB_READ, TLB_WRITE, tlbSlotIn, write64, write8 } from './memory'
 import { readSlow, writeSlow } from './memory-slow'
@@ -134,7 +134,7 @@ export function run(budget: i32): void {
     }
     if (linkAllowed) store<u32>(linkAllowed, <u32>block)
     if (load<u32>(block, BLK_JIT)) {
-      left = enterRegion(c, block, rip, left)
+      left = runRegions(block, rip, left)
       rip = load<u64>(c, S_RIP)
       if (load<u32>(c, S_FAULT)) X.blameStack(load<u32>(c, S_FAULT_OP))
       else if (load<u32>(c, S_STOP)) {
