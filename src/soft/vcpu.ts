@@ -57,7 +57,7 @@ const SLICE = 50_000
 const EAGER_SLICE = 2_000
 
 /** Whether tier 'auto' compiles, or leaves everything to the interpreter. */
-export const AUTO_COMPILES = false
+export const AUTO_COMPILES = true
 
 export class SoftVcpu implements Vcpu {
   readonly index: number

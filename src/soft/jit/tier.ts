@@ -20,7 +20,7 @@ export interface TierSettings {
 }
 
 /** Compiled soon enough to pay, late enough to know the loops. */
-export const AUTOMATIC: TierSettings = { threshold: 200, batch: 24, patience: 20, everyEdge: false }
+export const AUTOMATIC: TierSettings = { threshold: 2000, batch: 24, patience: 20, everyEdge: false }
 /** Compiled at first sight: for tests. */
 export const EAGER: TierSettings = { threshold: 1, batch: 1, patience: 0, everyEdge: true }
 
