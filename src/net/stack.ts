@@ -54,6 +54,8 @@ export interface StackOptions {
   readonly clock?: () => number
   /** Where the resolvers listen; 53 but in tests. */
   readonly resolverPort?: number
+  /** False: as on a kernel that keeps no offset for a peek, before Linux 6.9; for tests. */
+  readonly kernelOffsets?: boolean
 }
 
 export class NetworkStack {
@@ -81,7 +83,7 @@ export class NetworkStack {
     this.core.writer.macs.gateway.set(parseMac(GUEST_NETWORK.gatewayMac))
     this.#fixedMac = description.guestMac !== undefined
     if (description.guestMac !== undefined) this.core.writer.macs.guest.set(parseMac(description.guestMac))
-    this.tcp = new Tcp(this.core, (remote, port) => this.#route('tcp', remote, port))
+    this.tcp = new Tcp(this.core, (remote, port) => this.#route('tcp', remote, port), options.kernelOffsets)
     this.udp = new UdpFlows(this.core)
     this.dns = new DnsForwarder(
       this.core,

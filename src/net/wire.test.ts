@@ -180,6 +180,21 @@ describe.skipIf(reason)(`the network with Linux as its guest${reason ? `: ${reas
     120_000,
   )
 
+  it.each<[string, WireOptions]>([
+    ['clean', {}],
+    ['with loss', { impairment: { seed: 21, loss: 0.02, reorder: 0.05 }, offloads: false }],
+  ])(
+    'downloads as on a kernel before 6.9, %s',
+    async (_, options) => {
+      open({ ...options, stack: { kernelOffsets: false } })
+      const data = bytesOf(2 << 20)
+      const down = await listen(createServer(socket => socket.end(data)))
+      const got = await wire.run(['sh', '-c', `socat -u TCP:10.0.2.2:${down} - | sha256sum`], 60_000)
+      expect(got.stdout).toContain(digest(data))
+    },
+    90_000,
+  )
+
   it('keeps one direction open when the other has ended, over IPv6', async () => {
     open()
     const server = createServer({ allowHalfOpen: true }, socket => {

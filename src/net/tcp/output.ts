@@ -28,6 +28,7 @@ export const OUR_SCALE = 7
 const MAX_PAYLOAD = 65_535 - 60 - 60
 /** Without an offset in the kernel all that is in flight is copied again by each peek. */
 const MAX_SKIP = 1 << 18
+const EAGAIN = 11
 
 export class TcpOutput {
   readonly #core: NetCore
@@ -44,6 +45,8 @@ export class TcpOutput {
   readonly #reader = new PeekReader(1024, MAX_SKIP)
   #payload: IoVector | undefined
   offloads: GuestOffloads = ALL_OFFLOADS
+  /** A host socket turned out to be broken when it was read. */
+  onBroken: (flow: TcpFlow) => void = () => {}
 
   constructor(core: NetCore) {
     this.#core = core
@@ -182,6 +185,7 @@ export class TcpOutput {
     this.#flow = undefined
     const headers = this.headerBytes(flow)
     let length = this.#length
+    let broken = false
     if (length > 0) {
       if (this.#payload?.memory !== into.memory) this.#payload = new IoVector(into.memory)
       this.#payload.setToRangeOf(into, headers, length)
@@ -189,12 +193,15 @@ export class TcpOutput {
       if (got < length) {
         // The socket had less than it said, for its connection broke: the rest of the frame is padding.
         length = Math.max(got, 0)
+        flow.available = distance(this.#sequence, flow.unacknowledged) + length
+        broken = got < 0 && got !== -EAGAIN
         this.#flags &= ~(FIN | PSH)
       }
     }
     this.#write(flow, headers, length, into, offload)
     this.#sent(flow, length)
     this.enqueue(flow)
+    if (broken) this.onBroken(flow)
   }
 
   headerBytes(flow: TcpFlow): number {

@@ -46,14 +46,17 @@ export class Tcp implements FlowEnds {
   readonly #segment = new Segment()
   readonly #pool = new MemoryPool(HELD_LIMIT)
   readonly #route: Route
+  readonly #kernelOffsets: boolean
   readonly table = new FlowTable<TcpFlow>(MAX_FLOWS)
   #nextPort = EPHEMERAL
   readonly #onEdge = (flow: TcpFlow, events: number): void => this.#edge(flow, events)
 
-  constructor(core: NetCore, route: Route) {
+  constructor(core: NetCore, route: Route, kernelOffsets = true) {
+    this.#kernelOffsets = kernelOffsets
     this.#core = core
     this.#route = route
     this.output = new TcpOutput(core)
+    this.output.onBroken = flow => this.fail(flow)
     this.#input = new TcpInput(core, this.output, this)
   }
 
@@ -155,7 +158,7 @@ export class Tcp implements FlowEnds {
 
   #hostConnected(flow: TcpFlow): void {
     flow.connected = true
-    flow.peekOffset = setPeekOffset(flow.fd, 0) ? 0 : -1
+    flow.peekOffset = this.#kernelOffsets && setPeekOffset(flow.fd, 0) ? 0 : -1
   }
 
   #edge(flow: TcpFlow, events: number): void {
