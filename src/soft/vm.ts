@@ -34,6 +34,9 @@ export class SoftVm implements VirtualMachine {
     if (deterministic && options.cpus > 1) {
       throw new SoftError('BAD_SETTING', 'a deterministic machine has one CPU: threads do not repeat themselves')
     }
+    if (options.soft?.tier === 'lockstep') {
+      throw new SoftError('BAD_SETTING', 'lockstep needs two machines side by side: test/soft/lockstep.ts makes them')
+    }
     layOut(this.memory, this.cpus, deterministic)
     for (let index = 0; index < this.cpus; index++) seedRandom(this.memory.view, vcpuStateBase(index), deterministic)
     this.#words = new Int32Array(this.memory.wasm.buffer)
