@@ -29,6 +29,7 @@ export const DEBIAN_PACKAGES: readonly DebianPackage[] = [
   { name: 'iproute2', file: '/sbin/ip', reason: 'network namespaces in which the kernel is the peer of our network' },
   { name: 'socat', file: '/usr/bin/socat', reason: 'streams and datagrams through our network' },
   { name: 'curl', file: '/usr/bin/curl', reason: 'HTTP through our network' },
+  { name: 'iperf3', file: '/usr/bin/iperf3', reason: 'measures our network' },
   { name: 'tshark', file: '/usr/bin/tshark', reason: 'oracle for recorded packets' },
   { name: 'lz4', file: '/usr/bin/lz4', reason: 'oracle for the LZ4 decompressor' },
   { name: 'xz-utils', file: '/usr/bin/xz', reason: 'XZ payloads and oracle' },
