@@ -69,6 +69,11 @@ export function openSocket(address: Uint8Array, type: number, protocol = 0): num
   return check(sys.socket(familyOf(address), type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol), 'socket')
 }
 
+/** The same, or -1: too many descriptors, or a family that this host does not have. For sockets that a guest asks for. */
+export function tryOpenSocket(address: Uint8Array, type: number): number {
+  return sys.socket(familyOf(address), type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
+}
+
 const outcome = (result: number): number => (result >= 0 ? result : -lastErrno())
 
 /** 0, or a negative errno: -EINPROGRESS when the answer comes later as an edge of writing. */

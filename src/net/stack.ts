@@ -256,6 +256,7 @@ export class NetworkStack {
         return
       }
       flow = this.udp.open(source, guestPort, destination, port, target.address)
+      if (flow === undefined) return
     }
     if (this.#payload?.memory !== frame.memory) this.#payload = new IoVector(frame.memory)
     this.#payload.setToRangeOf(frame, at + 8, length)

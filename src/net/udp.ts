@@ -1,7 +1,7 @@
 /** UDP flows: a connected host socket for each pair of ends the guest speaks between. Bounded; the idlest goes first. */
 import { closeFd } from '../host/file.ts'
 import type { IoVector } from '../host/io-vector.ts'
-import { connectSocket, openSocket, readSocketBytes, SOCK_DGRAM, writeSocket } from '../host/socket.ts'
+import { connectSocket, readSocketBytes, SOCK_DGRAM, tryOpenSocket, writeSocket } from '../host/socket.ts'
 import type { EdgeSource, NetCore } from './core.ts'
 import { type ChainedFlow, FlowTable } from './flow-table.ts'
 import { sendUnreachable } from './icmp.ts'
@@ -54,11 +54,21 @@ export class UdpFlows {
     this.#core = core
   }
 
-  /** The flow between these ends, made if need be; `target` is where the host's packets really go. */
-  open(guest: Uint8Array, guestPort: number, remote: Uint8Array, remotePort: number, target: Uint8Array): UdpFlow {
+  /** A new flow between these ends, unless the host has no socket left for it; `target` is where the host's packets really go. */
+  open(
+    guest: Uint8Array,
+    guestPort: number,
+    remote: Uint8Array,
+    remotePort: number,
+    target: Uint8Array,
+  ): UdpFlow | undefined {
     const flow = new UdpFlow(this, guest.slice(), guestPort, remote.slice(), remotePort)
     if (this.table.full) this.#evict()
-    flow.fd = openSocket(target, SOCK_DGRAM)
+    flow.fd = tryOpenSocket(target, SOCK_DGRAM)
+    if (flow.fd < 0) {
+      this.#core.counters.flowsRefused++
+      return undefined
+    }
     const failure = connectSocket(flow.fd, target, remotePort)
     if (failure < 0) this.#unreachable(flow, -failure)
     flow.tag = this.#core.watch(flow.fd, flow)

@@ -4,7 +4,7 @@
  */
 import { randomInt } from 'node:crypto'
 import { closeFd } from '../../host/file.ts'
-import { connectSocket, openSocket, readSocketBytes, SOCK_DGRAM, writeSocketBytes } from '../../host/socket.ts'
+import { connectSocket, readSocketBytes, SOCK_DGRAM, tryOpenSocket, writeSocketBytes } from '../../host/socket.ts'
 import { isMapped, parseAddress } from '../addresses.ts'
 import type { EdgeSource, NetCore } from '../core.ts'
 import { GATEWAY4, GATEWAY6, HOST_NAME } from '../description.ts'
@@ -146,7 +146,8 @@ export class DnsForwarder {
       pending.id = randomInt(0x1_0000)
       pending.query[0] = pending.id >> 8
       pending.query[1] = pending.id & 255
-      pending.fd = openSocket(resolver, SOCK_DGRAM)
+      pending.fd = tryOpenSocket(resolver, SOCK_DGRAM)
+      if (pending.fd < 0) continue
       if (connectSocket(pending.fd, resolver, this.port) === 0) {
         pending.tag = this.#core.watch(pending.fd, pending)
         if (writeSocketBytes(pending.fd, pending.query) > 0) {
