@@ -84,6 +84,17 @@ static int set_gateway4(int fd, const char *text)
 	return ioctl(fd, SIOCADDRT, &route) && errno != EEXIST ? errno : 0;
 }
 
+static int write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	if (fd < 0)
+		return errno;
+	size_t length = strlen(text);
+	int error = write(fd, text, length) == (ssize_t)length ? 0 : EIO;
+	close(fd);
+	return error;
+}
+
 static int set_ipv6(char *address, const char *gateway)
 {
 	struct ifreq r = request_for(INTERFACE);
@@ -91,6 +102,8 @@ static int set_ipv6(char *address, const char *gateway)
 	int length = take_prefix(address, 128);
 	if (length < 0 || inet_pton(AF_INET6, address, &a.ifr6_addr) != 1)
 		return EINVAL;
+	/* Nobody else is on this link: an address need not wait a second for duplicates. */
+	write_text("/proc/sys/net/ipv6/conf/" INTERFACE "/accept_dad", "0\n");
 	int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return errno == EAFNOSUPPORT ? 0 : errno; /* a kernel without IPv6 has no IPv6 */
@@ -107,17 +120,6 @@ static int set_ipv6(char *address, const char *gateway)
 		else if (ioctl(fd, SIOCADDRT, &route) && errno != EEXIST)
 			error = errno;
 	}
-	close(fd);
-	return error;
-}
-
-static int write_text(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0)
-		return errno;
-	size_t length = strlen(text);
-	int error = write(fd, text, length) == (ssize_t)length ? 0 : EIO;
 	close(fd);
 	return error;
 }

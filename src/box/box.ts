@@ -26,7 +26,7 @@ import { type BoxConfig, type BoxRecord, readRecord, writeRecord } from './recor
 import { defaultRuntime, type Runtime } from './runtime.ts'
 import { startVmm } from './start.ts'
 import { discard, find, list, reserve } from './store.ts'
-import type { BootStages, BoxExit, BoxMetrics, VmmStatus } from './vmm/launch.ts'
+import type { BootStages, BoxExit, BoxMetrics, OpenPort, VmmStatus } from './vmm/launch.ts'
 
 export type BoxState = 'running' | 'stopped'
 
@@ -229,6 +229,11 @@ export class Box extends EventEmitter<BoxEvents> {
   /** Figures of the running box. */
   async metrics(): Promise<BoxMetrics> {
     return (await this.#controlled()).call<BoxMetrics>('metrics')
+  }
+
+  /** The host ports that lead into the running box, with the numbers that were chosen for them. */
+  async ports(): Promise<readonly OpenPort[]> {
+    return (await this.#controlled()).call<readonly OpenPort[]>('ports')
   }
 
   /** The VMM process of the running box. */

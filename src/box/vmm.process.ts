@@ -41,6 +41,7 @@ async function main(): Promise<void> {
       status: () => ({ pid: process.pid, accel: plan.accel, stages: vmm.stages }),
       stop: params => vmm.stop(stopped, (params as { graceMs?: number } | null)?.graceMs),
       metrics: () => vmm.metrics(),
+      ports: () => vmm.openPorts(),
     })
     await vmm.becomeReady()
     const output = openSync(folder.outputLog, 'a', 0o600)

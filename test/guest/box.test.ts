@@ -1,6 +1,7 @@
 /** Boxes on a real guest, end to end: the base image, Debian's cloud kernel, whichever accelerator this machine has. */
 import { createHash, randomBytes } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -13,7 +14,8 @@ const BOOT_MS = 120_000
 let box: Box
 
 beforeAll(async () => {
-  box = await Box.create({ name: `test-${process.pid}` }, runtime)
+  const network = { allow: ['host.vitrine.internal'] }
+  box = await Box.create({ name: `test-${process.pid}`, network, ports: [{ host: 0, guest: 8000 }] }, runtime)
   await box.start()
 }, BOOT_MS * 2)
 
@@ -55,6 +57,20 @@ describe('a box', () => {
     await box.copyOut('/srv', join(scratch, 'out'))
     expect(readFileSync(join(scratch, 'out/hello.txt'), 'utf8')).toBe('hello\n')
     expect(readFileSync(join(scratch, 'out/data/blob')).equals(data)).toBe(true)
+  })
+
+  it('reaches what it may, and is reached through its port', { timeout: BOOT_MS }, async () => {
+    const server = createServer((_request, response) => response.end('from the host\n'))
+    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+    const { port } = server.address() as { port: number }
+    const get = (url: string) => box.exec('wget', ['-qO-', url])
+    expect((await get(`http://host.vitrine.internal:${port}/`)).stdout).toBe('from the host\n')
+    server.close()
+    expect(await get('http://192.0.2.1/')).toMatchObject({ stdout: '', exitCode: 1 })
+    expect((await box.exec('ping6', ['-c', '1', 'fd76:6974:7269::2'])).exitCode).toBe(0)
+    await box.exec('sh', ['-c', 'mkdir /www && echo from the guest > /www/index.html && httpd -p 8000 -h /www'])
+    const [open] = await box.ports()
+    expect(await (await fetch(`http://127.0.0.1:${open!.host}/`)).text()).toBe('from the guest\n')
   })
 
   it('sees a disk of the size that was asked for', { timeout: BOOT_MS }, async () => {

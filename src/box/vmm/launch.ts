@@ -37,6 +37,14 @@ export interface VmmStatus {
   readonly stages: BootStages
 }
 
+/** A host port that leads to a port of the guest. */
+export interface OpenPort {
+  readonly host: number
+  readonly guest: number
+  readonly protocol: 'tcp' | 'udp'
+  readonly bind: string
+}
+
 /** How a run of a box ended. */
 export interface BoxExit {
   readonly reason:

@@ -17,7 +17,7 @@ import { type BoxRecord, readRecord } from '../record.ts'
 import { ConsoleLog } from './console-log.ts'
 import { type BoxDevices, boxDevices } from './devices.ts'
 import { growDisk, guestInfo, nameGuest, refreshGuest, shutDownGuest } from './identity.ts'
-import type { BootStages, BoxExit, BoxMetrics, LaunchPlan } from './launch.ts'
+import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, OpenPort } from './launch.ts'
 import { residentMemory } from './resident.ts'
 
 /** A guest that boots on the software CPU of a slow machine takes its time; one that says nothing for this long is stuck. */
@@ -197,6 +197,10 @@ export class Vmm {
       }
       this.#timers.push(setInterval(() => void look().catch(() => {}), Math.min(idleMs, IDLE_CHECK_MS)))
     }
+  }
+
+  openPorts(): Promise<readonly OpenPort[]> {
+    return this.#devices.openPorts()
   }
 
   async metrics(): Promise<BoxMetrics> {
