@@ -7,7 +7,7 @@ import { closeFd } from '../../host/file.ts'
 import { connectSocket, readSocketBytes, SOCK_DGRAM, tryOpenSocket, writeSocketBytes } from '../../host/socket.ts'
 import { isMapped, parseAddress } from '../addresses.ts'
 import type { EdgeSource, NetCore } from '../core.ts'
-import { GATEWAY4, GATEWAY6, HOST_NAME } from '../description.ts'
+import { GATEWAY4, HOST_NAME } from '../description.ts'
 import type { Policy } from '../policy.ts'
 import { DnsCache } from './cache.ts'
 import * as dns from './message.ts'
@@ -79,7 +79,8 @@ export class DnsForwarder {
     this.resolvers = resolvers
     this.port = port
     for (const [name, address] of Object.entries(hosts)) this.#hosts.set(name.toLowerCase(), [parseAddress(address)])
-    this.#hosts.set(HOST_NAME, [GATEWAY4, GATEWAY6])
+    // IPv4 only: most servers on a host listen on 127.0.0.1, and many clients do not try a second address.
+    this.#hosts.set(HOST_NAME, [GATEWAY4])
   }
 
   get pending(): number {
