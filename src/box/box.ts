@@ -20,7 +20,7 @@ import { Execution, type ExecutionResult } from './execution.ts'
 import { BoxFiles } from './files.ts'
 import type { BoxFolder } from './home.ts'
 import { isHeld, withLock } from './locks.ts'
-import { type BoxOptions, resolveConfig } from './options.ts'
+import { type BoxOptions, commandLine, resolveConfig } from './options.ts'
 import { prepareGuest, prepareImage } from './prepare.ts'
 import { type BoxConfig, type BoxRecord, readRecord, writeRecord } from './record.ts'
 import { defaultRuntime, type Runtime } from './runtime.ts'
@@ -76,7 +76,7 @@ export class Box extends EventEmitter<BoxEvents> {
   static async create(options: BoxOptions = {}, runtime: Runtime = defaultRuntime()): Promise<Box> {
     const wanted = { ...runtime.defaults, ...options }
     // Mistakes are said before anything is downloaded.
-    const { diskGib } = resolveConfig(wanted, { env: {}, workdir: '', user: '' })
+    const { diskGib } = resolveConfig(wanted, { env: {}, workdir: '', user: '', entrypoint: [], cmd: [] })
     const { folder, name } = reserve(runtime.home, wanted.name)
     try {
       const image = await prepareImage(runtime, wanted.image ?? 'base', diskGib * 2 ** 30)
@@ -88,7 +88,8 @@ export class Box extends EventEmitter<BoxEvents> {
         created: new Date().toISOString(),
         imageId: image.id,
         baseDisk: image.disk,
-        imageCommand: image.command,
+        imageEntrypoint: image.entrypoint,
+        imageCmd: image.cmd,
         config,
       })
     } catch (error) {
@@ -121,9 +122,9 @@ export class Box extends EventEmitter<BoxEvents> {
   get config(): BoxConfig {
     return this.#record.config
   }
-  /** What the image runs when it is told nothing: its entrypoint and command. */
-  get imageCommand(): readonly string[] {
-    return this.#record.imageCommand
+  /** The image's entrypoint with these arguments, or with its own when there are none: what `vitrine run` runs. */
+  commandLine(args: readonly string[] = []): readonly string[] {
+    return commandLine({ entrypoint: this.#record.imageEntrypoint, cmd: this.#record.imageCmd }, args)
   }
   /** The box's folder in the home. */
   get folder(): BoxFolder {

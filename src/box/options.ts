@@ -22,7 +22,10 @@ export interface BoxOptions {
   readonly accel?: BoxConfig['accel']
   readonly network?: NetworkPolicy
   readonly ports?: readonly PortMapping[]
-  /** Run at every start, its output in the box's log; the box stops when it ends. */
+  /**
+   * Run at every start, its output in the box's log; the box stops when it ends. Given to the image's entrypoint, if it has
+   * one; empty: the image's own command. Absent: nothing is run, the box waits for `exec`.
+   */
   readonly command?: readonly string[]
   /** The box lives on when this process ends, and any process can attach to it. */
   readonly detach?: boolean
@@ -37,6 +40,17 @@ export interface ImageSettings {
   readonly env: Readonly<Record<string, string>>
   readonly workdir: string
   readonly user: string
+  readonly entrypoint: readonly string[]
+  readonly cmd: readonly string[]
+}
+
+/** What `run` starts: the image's entrypoint with these arguments, or with its own; a shell where it says nothing. */
+export function commandLine(
+  image: Pick<ImageSettings, 'entrypoint' | 'cmd'>,
+  args: readonly string[],
+): readonly string[] {
+  const line = [...image.entrypoint, ...(args.length > 0 ? args : image.cmd)]
+  return line.length > 0 ? line : ['/bin/sh']
 }
 
 const MAX_CPUS = 32
@@ -73,7 +87,7 @@ export function resolveConfig(options: BoxOptions, image: ImageSettings): BoxCon
     accel: options.accel ?? 'auto',
     network: options.network ?? 'full',
     ports: (options.ports ?? []).map(checkPort),
-    command: options.command ?? null,
+    command: options.command ? commandLine(image, options.command) : null,
     detach: options.detach ?? false,
     autoRemove: options.autoRemove ?? false,
     timeoutMs: whole('timeoutMs', options.timeoutMs ?? 0, 0, 2 ** 31 - 1),

@@ -24,8 +24,6 @@ export interface PreparedImage extends ImageSettings {
   readonly id: string
   /** The shared, read-only ext4 file. */
   readonly disk: string
-  /** Entrypoint and command. */
-  readonly command: readonly string[]
   /** Makes a box's own disk: an overlay of that size. */
   createDisk(path: string, sizeBytes: number): void
 }
@@ -62,7 +60,8 @@ export async function prepareImage(runtime: Runtime, name: string, diskBytes: nu
   return {
     id: image.id,
     disk: image.disk,
-    command: [...entrypoint, ...cmd],
+    entrypoint,
+    cmd,
     env,
     user,
     workdir,

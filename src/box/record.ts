@@ -49,8 +49,9 @@ export interface BoxRecord {
   readonly imageId: string
   /** The ext4 file under the disk's overlay. */
   readonly baseDisk: string
-  /** The image's entrypoint and command, for `run` without a command. */
-  readonly imageCommand: readonly string[]
+  /** What the image runs, and with which arguments when it is given none. */
+  readonly imageEntrypoint: readonly string[]
+  readonly imageCmd: readonly string[]
   readonly config: BoxConfig
 }
 

@@ -20,7 +20,8 @@ function add(name?: string): string {
     created: new Date().toISOString(),
     imageId: 'x',
     baseDisk: 'y',
-    imageCommand: [],
+    imageEntrypoint: [],
+    imageCmd: [],
     config: {} as BoxConfig,
   })
   return folder.id

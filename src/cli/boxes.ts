@@ -118,8 +118,8 @@ function stateText(box: Box): string {
 }
 
 function describe(box: Box): object {
-  const { id, name, created, state, config, lastExit, imageCommand } = box
-  return { id, name, created, state, lastExit: lastExit ?? null, config, imageCommand }
+  const { id, name, created, state, config, lastExit } = box
+  return { id, name, created, state, lastExit: lastExit ?? null, config, commandLine: box.commandLine() }
 }
 
 export const inspectCommand: Command = {

@@ -35,7 +35,7 @@ async function run(args: ParsedArgs): Promise<number> {
   const detach = args.flag('detach')
   const options = boxOptions(args, args.positionals[0])
   const keep = (options.name !== undefined || detach) && !args.flag('rm')
-  const command = detach && args.rest ? { command: args.rest } : {}
+  const command = detach ? { command: args.rest ?? [] } : {}
   progress.update('Preparing the image')
   let box: Box
   try {
@@ -52,7 +52,7 @@ async function run(args: ParsedArgs): Promise<number> {
   const ending = endWhenInterrupted(box, keep)
   try {
     await started(box, progress)
-    const [program, ...rest] = args.rest ?? (box.imageCommand.length > 0 ? box.imageCommand : ['/bin/sh'])
+    const [program, ...rest] = box.commandLine(args.rest)
     const tty = args.flag('tty')
     ending.stop()
     const execution = await box.spawn(program!, rest, tty ? { tty: terminalSize() } : {})
