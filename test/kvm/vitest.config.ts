@@ -9,8 +9,6 @@ export default defineConfig({
     include: ['test/kvm/**/*.kvm.test.ts', 'src/kvm/**/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,
-    // QEMU's TCG loses a timer tick of the nested guest now and then (testbeds: about one boot in ten hangs).
-    retry: 1,
     testTimeout: 180_000,
     hookTimeout: 180_000,
   },
