@@ -17,6 +17,7 @@ import {
 } from './file.ts'
 import { IoVector } from './io-vector.ts'
 import { POLLIN, PollSet } from './poll.ts'
+import { TimerFd } from './timer-fd.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-host-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -75,6 +76,25 @@ describe('files', () => {
 })
 
 describe('eventfd and poll', () => {
+  it('polls for what is expected, and sleeps when it does not come in time', () => {
+    const [timer, set] = [new TimerFd(), new PollSet()]
+    let rung = 0
+    set.add(timer.fd, POLLIN, () => {
+      timer.drain()
+      rung++
+    })
+    // Longer than the alarm: it is found while looking. Shorter: the wait that follows finds it.
+    for (const expected of [1000, 0.01]) {
+      timer.set(2)
+      set.expect(expected)
+      expect(set.wait(10_000)).toBe(1)
+    }
+    set.expect(0.01)
+    expect(set.wait(1)).toBe(0)
+    expect(rung).toBe(2)
+    closeFd(timer.fd)
+  })
+
   it('wakes a poll, calls the handler once, and drains', () => {
     const bell = createEventFd()
     const quiet = createEventFd()

@@ -1,7 +1,8 @@
-/** Gives pages of our own memory back to the host. */
+/** What the host may do with pages of our own memory: take them back, or make them large. */
 import { check, sys } from './libc.ts'
 
 const MADV_DONTNEED = 4
+const MADV_HUGEPAGE = 14
 export const PAGE_SIZE = 4096
 
 /**
@@ -12,3 +13,10 @@ export const PAGE_SIZE = 4096
  */
 export const dropPages = (address: number, length: number): void =>
   void check(sys.madvise(address, length, MADV_DONTNEED), 'madvise')
+
+/**
+ * Asks for large pages where `length` bytes at `address` (both multiples of PAGE_SIZE) are touched for the first time. Only advice:
+ * a kernel without them refuses, and nothing else changes.
+ */
+export const preferHugePages = (address: number, length: number): boolean =>
+  sys.madvise(address, length, MADV_HUGEPAGE) === 0

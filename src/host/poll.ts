@@ -15,6 +15,8 @@ export class PollSet {
 
   readonly #dueHandlers: ((events: number) => void)[] = []
   readonly #dueEvents: number[] = []
+  /** Until then, by performance.now(), waits do not sleep; 0: they do. */
+  #eagerUntil = 0
   /** How many were removed since the handlers of this turn began to run. */
   #removed = 0
 
@@ -50,10 +52,26 @@ export class PollSet {
     this.#native.copyWithin(index * 2, index * 2 + 2)
   }
 
+  /** Something is expected this soon: waits look for it without sleeping, for to be woken would take as long. */
+  expect(milliseconds: number): void {
+    this.#eagerUntil = performance.now() + milliseconds
+  }
+
+  /** As poll(2), after a while of looking when something is expected. */
+  #poll(timeoutMs: number): number {
+    while (timeoutMs !== 0 && this.#eagerUntil !== 0) {
+      // Safe: the array holds `size` pollfd structures.
+      const ready = sys.poll(this.#native, this.#fds.length, 0)
+      if (ready !== 0) return ready
+      if (performance.now() >= this.#eagerUntil) this.#eagerUntil = 0
+    }
+    // Safe: as above.
+    return sys.poll(this.#native, this.#fds.length, timeoutMs)
+  }
+
   /** Waits up to `timeoutMs` (-1: for ever), then calls the handlers of all that is ready. The number that were. */
   wait(timeoutMs: number): number {
-    // Safe: the array holds `size` pollfd structures.
-    const ready = sys.poll(this.#native, this.#fds.length, timeoutMs)
+    const ready = this.#poll(timeoutMs)
     if (ready < 0) {
       const errno = lastErrno()
       if (errno === EINTR) return 0

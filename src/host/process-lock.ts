@@ -19,7 +19,24 @@ export class ProcessLock implements Disposable {
 
   /** The lock, or undefined when another holder has it. The file is made if absent, and stays. */
   static tryAcquire(path: string, mode: LockMode = 'exclusive'): ProcessLock | undefined {
-    const fd = openSync(path, 'a+', 0o644)
+    return ProcessLock.#lock(openSync(path, 'a+', 0o644), mode, path)
+  }
+
+  /** Whether somebody holds it now. Trying is the only way to ask; a file that is not there is not made. */
+  static isHeld(path: string): boolean {
+    let fd: number
+    try {
+      fd = openSync(path, 'r')
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false
+      throw error
+    }
+    const lock = ProcessLock.#lock(fd, 'shared', path)
+    lock?.release()
+    return lock === undefined
+  }
+
+  static #lock(fd: number, mode: LockMode, path: string): ProcessLock | undefined {
     for (;;) {
       // Safe: two numbers.
       if (sys.flock(fd, (mode === 'shared' ? LOCK_SH : LOCK_EX) | LOCK_NB) === 0) return new ProcessLock(fd)

@@ -18,6 +18,7 @@ const SOCK_CLOEXEC = 0o2000000
 const SOL_SOCKET = 1
 const SO_REUSEADDR = 2
 const SO_ERROR = 4
+const SO_KEEPALIVE = 9
 const SO_LINGER = 13
 const SO_PEEK_OFF = 42
 const IPPROTO_IPV6 = 41
@@ -70,9 +71,13 @@ export function openSocket(address: Uint8Array, type: number, protocol = 0): num
 }
 
 /** The same, or -1: too many descriptors, or a family that this host does not have. For sockets that a guest asks for. */
-export function tryOpenSocket(address: Uint8Array, type: number): number {
-  return sys.socket(familyOf(address), type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)
+export function tryOpenSocket(address: Uint8Array, type: number, protocol = 0): number {
+  return sys.socket(familyOf(address), type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol)
 }
+
+/** For echo requests without privileges (icmp(7)): -1 where the group is not in net.ipv4.ping_group_range. */
+export const tryOpenPing = (address: Uint8Array): number =>
+  tryOpenSocket(address, SOCK_DGRAM, isMapped(address) ? IPPROTO_ICMP : IPPROTO_ICMPV6)
 
 const outcome = (result: number): number => (result >= 0 ? result : -lastErrno())
 
@@ -100,6 +105,9 @@ export function socketError(fd: number): number {
 }
 
 export const noDelay = (fd: number): void => void setOption(fd, IPPROTO_TCP, TCP_NODELAY, 1)
+
+/** The kernel asks a silent peer whether it is still there, and ends the connection when it is not. */
+export const keepAlive = (fd: number): void => void setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1)
 
 /** Closes with a reset instead of an orderly end. */
 export function abortSocket(fd: number): void {

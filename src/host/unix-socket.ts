@@ -1,16 +1,19 @@
-/** Unix stream sockets without libuv: non-blocking descriptors for device workers, with guest buffers used in place. */
-import { chmodSync, unlinkSync } from 'node:fs'
+/** Unix sockets without libuv: non-blocking descriptors for device workers, with guest buffers used in place. */
+import { chmodSync, lstatSync, unlinkSync } from 'node:fs'
 import { EAGAIN, EINTR, HostError } from './errors.ts'
 import { closeFd } from './file.ts'
 import type { IoVector } from './io-vector.ts'
 import { check, lastErrno, sys } from './libc.ts'
 
 const AF_UNIX = 1
-const SOCK_STREAM = 1
+export const SOCK_STREAM = 1
+/** Like a stream, but each write is read as one piece. */
+export const SOCK_SEQPACKET = 5
 const SOCK_NONBLOCK = 0o4000
 const SOCK_CLOEXEC = 0o2000000
 const MSG_PEEK = 2
 const MSG_DONTWAIT = 0x40
+const EADDRINUSE = 98
 const SHUT_RD = 0
 const SHUT_WR = 1
 /** `sun_path`, with its final NUL. */
@@ -31,17 +34,17 @@ function addressOfPath(path: string): Uint8Array {
   return address
 }
 
-const unixSocket = (): number => check(sys.socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), 'socket')
+const unixSocket = (type: number): number =>
+  check(sys.socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), 'socket')
 
-/** Listens at `path`, which only this user may connect to. What was there is replaced. */
-export function listenUnix(path: string, backlog = 128): number {
+/** Listens at `path`, which only this user may connect to. A socket that was there is replaced. */
+export function listenUnix(path: string, backlog = 128, type = SOCK_STREAM): number {
   const address = addressOfPath(path)
-  try {
-    unlinkSync(path)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-  }
-  const fd = unixSocket()
+  // Only a socket that was left behind is replaced, never a file of somebody's.
+  const old = lstatSync(path, { throwIfNoEntry: false })
+  if (old?.isSocket()) unlinkSync(path)
+  else if (old) throw new HostError('bind', EADDRINUSE, path)
+  const fd = unixSocket(type)
   try {
     // Safe: the kernel reads `address.length` bytes of an array of that length.
     check(sys.bind(fd, address, address.length), 'bind', path)
@@ -61,13 +64,22 @@ export function acceptUnix(fd: number): number {
 }
 
 /** Connects, or -1: nobody listens there, or its backlog is full. A Unix socket connects at once or not at all. */
-export function connectUnix(path: string): number {
+export function connectUnix(path: string, type = SOCK_STREAM): number {
   const address = addressOfPath(path)
-  const fd = unixSocket()
+  const fd = unixSocket(type)
   // Safe: as in `listenUnix`.
   if (sys.connect(fd, address, address.length) === 0) return fd
   closeFd(fd)
   return -1
+}
+
+const pair = new Int32Array(2)
+
+/** Two streams that are each other's ends; undefined when there are too many descriptors. */
+export function unixPair(): readonly [number, number] | undefined {
+  // Safe: two ints into a module-level array.
+  if (sys.socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0) return undefined
+  return [pair[0]!, pair[1]!]
 }
 
 /** Bytes read (0: the end), WOULD_BLOCK or BROKEN. */
