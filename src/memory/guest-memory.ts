@@ -35,6 +35,8 @@ export class GuestMemory {
   /** The whole shared memory, our own part included. */
   readonly bytes: Uint8Array
   readonly view: DataView
+  /** Ranges of the shared memory that a boot mapped from files: they hold something though nobody wrote it. This thread's list. */
+  readonly loaded: { readonly offset: number; readonly length: number }[] = []
   readonly #lowSize: number
 
   private constructor(wasm: WebAssembly.Memory, size: number) {

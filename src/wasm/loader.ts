@@ -2,9 +2,10 @@
  * The one way to WebAssembly: compiled once per process, instantiated per thread. A compiled module can be sent to a
  * worker, which instantiates it without compiling again.
  */
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { WASM_MODULES } from '../../wasm/modules.ts'
 import { assetPath } from '../host/assets.ts'
+import { moduleFromCode } from './native-code.ts'
 
 const compiled = new Map<string, WebAssembly.Module>()
 
@@ -12,10 +13,17 @@ const compiled = new Map<string, WebAssembly.Module>()
 export function wasmModule(name: string): WebAssembly.Module {
   let module = compiled.get(name)
   if (!module) {
-    module = new WebAssembly.Module(readFileSync(assetPath(`wasm/${name}.wasm`)))
+    const bytes = readFileSync(assetPath(`wasm/${name}.wasm`))
+    module = builtModule(name, bytes) ?? new WebAssembly.Module(bytes)
     compiled.set(name, module)
   }
   return module
+}
+
+/** With the machine code of the build, where there is some that this V8 takes. */
+function builtModule(name: string, bytes: Uint8Array): WebAssembly.Module | undefined {
+  const path = assetPath(`wasm/${name}.code`)
+  return existsSync(path) ? moduleFromCode(readFileSync(path), bytes) : undefined
 }
 
 /** Puts a module that came in a message where `wasmModule` finds it. */
