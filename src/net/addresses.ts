@@ -1,5 +1,4 @@
 /** IP addresses: 16 bytes each, IPv4 as ::ffff:a.b.c.d (RFC 4291, 2.5.5.2), so that one code path serves both. */
-import { isIPv4, isIPv6 } from 'node:net'
 import { NetError } from './errors.ts'
 
 export { isMapped } from '../host/socket.ts'
@@ -11,6 +10,12 @@ export function sameAddress(a: Uint8Array, b: Uint8Array): boolean {
   return true
 }
 
+/** Node's own functions for this load its sockets and compile large expressions, in every thread that asks. */
+export const isIPv4 = (text: string): boolean => {
+  const parts = text.split('.')
+  return parts.length === 4 && parts.every(part => /^(?:0|[1-9]\d{0,2})$/.test(part) && Number(part) <= 255)
+}
+
 export function parseAddress(text: string): Uint8Array {
   const bytes = new Uint8Array(16)
   if (isIPv4(text)) {
@@ -19,24 +24,45 @@ export function parseAddress(text: string): Uint8Array {
     bytes.set(text.split('.').map(Number), 12)
     return bytes
   }
-  if (!isIPv6(text) || text.includes('%')) {
+  const groups = groupsOf(text)
+  if (groups === undefined) {
     throw new NetError('BAD_ADDRESS', `'${text}' is no IP address: give one like 10.0.0.1 or fd00::1`)
   }
-  // An IPv4 tail is two groups.
-  const tail = /^(.*:)(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(text)
-  const hex = (high: string, low: string): string => (Number(high) * 256 + Number(low)).toString(16)
-  const plain = tail ? `${tail[1]}${hex(tail[2]!, tail[3]!)}:${hex(tail[4]!, tail[5]!)}` : text
-  const [left, right] = plain.split('::') as [string, string | undefined]
-  const groups = (part: string): number[] =>
-    part === '' ? [] : part.split(':').map(group => Number.parseInt(group, 16))
-  const head = groups(left)
-  const end = right === undefined ? [] : groups(right)
-  const all = [...head, ...new Array<number>(8 - head.length - end.length).fill(0), ...end]
-  all.forEach((group, i) => {
+  groups.forEach((group, i) => {
     bytes[i * 2] = group >> 8
     bytes[i * 2 + 1] = group & 255
   })
   return bytes
+}
+
+export const isAddress = (text: string): boolean => isIPv4(text) || groupsOf(text) !== undefined
+
+/** The eight groups of an IPv6 address (RFC 4291, 2.2), or undefined if it is none. */
+function groupsOf(text: string): number[] | undefined {
+  const halves = text.split('::')
+  if (halves.length > 2) return undefined
+  const parts = halves.map((half, i) => numbersOf(half, i === halves.length - 1))
+  const [head, end] = parts
+  if (head === undefined || (halves.length === 2 && end === undefined)) return undefined
+  const missing = 8 - head.length - (end?.length ?? 0)
+  // '::' stands for at least one group.
+  if (halves.length === 2 ? missing < 1 : missing !== 0) return undefined
+  return [...head, ...new Array<number>(missing).fill(0), ...(end ?? [])]
+}
+
+/** The groups of one side of '::'; the last may be an IPv4 address, which is two. */
+function numbersOf(half: string, isLast: boolean): number[] | undefined {
+  if (half === '') return []
+  const numbers: number[] = []
+  const groups = half.split(':')
+  for (const [i, group] of groups.entries()) {
+    if (/^[0-9a-f]{1,4}$/i.test(group)) numbers.push(Number.parseInt(group, 16))
+    else if (isLast && i === groups.length - 1 && isIPv4(group)) {
+      const [a, b, c, d] = group.split('.').map(Number) as [number, number, number, number]
+      numbers.push(a * 256 + b, c * 256 + d)
+    } else return undefined
+  }
+  return numbers
 }
 
 /** As RFC 5952 writes it. */

@@ -1,6 +1,6 @@
 /** What can be asked of a network while its guest runs, as plain values: a request comes from another thread or process. */
 import { formatAddress } from './addresses.ts'
-import type { NetworkDescription, NetworkPolicy, PortForward } from './description.ts'
+import type { Bandwidth, NetworkDescription, NetworkPolicy, PortForward } from './description.ts'
 import { NetError } from './errors.ts'
 import type { NetworkStack } from './stack.ts'
 import { STATE_NAMES } from './tcp/flow.ts'
@@ -16,6 +16,13 @@ export type NetworkRequest =
   /** A Unix socket whose connections lead to a port of the guest. */
   | { readonly do: 'listen-unix'; readonly path: string; readonly guest: number }
   | { readonly do: 'unlisten-unix'; readonly path: string }
+  | { readonly do: 'unix-sockets' }
+  | { readonly do: 'limit'; readonly bandwidth: Bandwidth }
+  /** Starts to record frames in a new file; null ends it. */
+  | { readonly do: 'record'; readonly path: string | null }
+  | { readonly do: 'recording' }
+  /** A restored guest goes by its own hardware address now, no longer by that of the one that was saved. */
+  | { readonly do: 'named' }
   | { readonly do: 'flows' }
   | { readonly do: 'counters' }
   | { readonly do: 'denials' }
@@ -26,11 +33,11 @@ export function networkDescriptionOf(value: Plain): NetworkDescription {
     throw new NetError('BAD_DESCRIPTION', 'a network is described by an object, like { policy: "full" }')
   }
   const description = value as { readonly [key: string]: Plain }
-  const { mtu, ports, resolvers, hosts } = description
+  const { mtu, ports, resolvers, hosts, networks } = description
   if (mtu !== undefined && !(typeof mtu === 'number' && Number.isInteger(mtu) && mtu >= 1280 && mtu <= 65_535)) {
     throw new NetError('BAD_DESCRIPTION', `an MTU of ${String(mtu)} is not possible: give one from 1280 to 65535`)
   }
-  for (const [name, list] of Object.entries({ ports, resolvers })) {
+  for (const [name, list] of Object.entries({ ports, resolvers, networks })) {
     if (list !== undefined && !Array.isArray(list))
       throw new NetError('BAD_DESCRIPTION', `a network's ${name} are a list`)
   }
@@ -56,14 +63,28 @@ export function controlStack(stack: NetworkStack, value: Plain): Plain {
       stack.ports.listenUnix(request.path, request.guest)
       return null
     case 'unlisten-unix':
-      stack.ports.unlistenUnix(request.path)
+      return stack.ports.unlistenUnix(request.path)
+    case 'named':
+      stack.guestNamed()
       return null
     case 'flows':
       return flowsOf(stack)
     case 'counters':
       return { ...stack.core.counters }
     case 'denials':
-      return stack.denials.map(({ protocol, address, port }) => ({ protocol, address: formatAddress(address), port }))
+      return stack.denials.latest.map(denial => ({ ...denial }))
+    case 'unix-sockets':
+      return stack.ports.openUnix
+    case 'limit':
+      stack.limit(request.bandwidth)
+      return null
+    case 'record':
+      stack.recordTo(request.path ?? undefined)
+      return null
+    case 'recording': {
+      const { path, frames, lost } = stack.recording ?? { path: null, frames: 0, lost: 0 }
+      return path === null ? null : { path, frames, lost }
+    }
     default:
       throw new NetError('BAD_DESCRIPTION', 'a network does not know this request')
   }

@@ -60,12 +60,21 @@ export class NetCore {
     })
   }
 
+  get started(): boolean {
+    return this.#poll !== undefined
+  }
+
   stop(): void {
     this.#poll?.remove(this.#edges.fd)
     this.#poll?.remove(this.#timer.fd)
     this.#poll = undefined
     this.#onReady = undefined
     this.ring.clear()
+  }
+
+  /** The host is likely to answer within `milliseconds`. */
+  expect(milliseconds: number): void {
+    this.#poll?.expect(milliseconds)
   }
 
   /** There may be frames for the guest, or room for its own. */

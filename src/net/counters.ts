@@ -9,7 +9,10 @@ export class NetCounters {
   badChecksum = 0
   /** A source address that is not the guest's. */
   spoofed = 0
+  /** Fragments of IP packets, and those that never became a packet: too late, too many, or overlapping. */
   fragments = 0
+  reassembled = 0
+  fragmentsDropped = 0
   /** Protocols and ethernet types that are not spoken here. */
   unknown = 0
   /** Frames for the guest that found the queue full. */
@@ -21,6 +24,7 @@ export class NetCounters {
   outOfOrder = 0
   duplicates = 0
   zeroWindowProbes = 0
+  keepAlives = 0
   challengeAcks = 0
   /** Data that could not be kept because memory for held data is used up; the guest sends it again. */
   memoryDrops = 0
@@ -29,7 +33,17 @@ export class NetCounters {
   /** New connections refused because the table is full. */
   flowsRefused = 0
   denied = 0
+  /** Times that a bandwidth limit made somebody wait. */
+  limited = 0
+  /** Echo requests that went out, and those that this host gives no socket for. */
+  pings = 0
+  pingsRefused = 0
+  /** Frames that a recording had no room for. */
+  recordLost = 0
   dnsQueries = 0
   dnsCached = 0
   dnsFailed = 0
+  /** Questions over TCP: the guest's, and ours to a resolver whose answer was cut. */
+  dnsOverTcp = 0
+  dnsRetriedOverTcp = 0
 }

@@ -23,6 +23,21 @@ export interface NetworkRules {
 
 export type NetworkPolicy = 'full' | 'none' | NetworkRules
 
+/** A network that other boxes are in, too: see neighbours.ts. */
+export interface NamedNetwork {
+  readonly name: string
+  /** Where its members meet. */
+  readonly folder: string
+  /** This guest's address in it. */
+  readonly address: string
+}
+
+/** Bytes a second; absent: no limit. */
+export interface Bandwidth {
+  readonly fromGuest?: number
+  readonly toGuest?: number
+}
+
 export interface NetworkDescription {
   readonly policy?: NetworkPolicy
   readonly ports?: readonly PortForward[]
@@ -35,9 +50,16 @@ export interface NetworkDescription {
   readonly mtu?: number
   /** Records every frame here. */
   readonly pcap?: string
+  /** A Unix socket that leads to any port of the guest: entrance.ts. */
+  readonly entrance?: string
+  readonly networks?: readonly NamedNetwork[]
+  readonly bandwidth?: Bandwidth
+  /** What the rules forbid is written here, a line each. */
+  readonly denialLog?: string
 }
 
-export const HOST_NAME = 'host.vitrine.internal'
+export const INTERNAL_DOMAIN = '.vitrine.internal'
+export const HOST_NAME = `host${INTERNAL_DOMAIN}`
 
 /**
  * The same private network for every guest, for none of them sees another's:

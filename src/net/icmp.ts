@@ -27,11 +27,14 @@ export function icmpChecksumRight(packet: Packet, bytes: Uint8Array): boolean {
   return sumBytes(bytes, 0, packet.transportLength, start) === 0xffff
 }
 
+export const isEchoRequest = (packet: Packet, message: Uint8Array): boolean =>
+  message[0] === (packet.protocol === PROTOCOL_ICMP6 ? ECHO_REQUEST6 : ECHO_REQUEST) && message[1] === 0
+
 /** Answers an echo request that is for the gateway itself. `message` is the whole ICMP message. */
 export function answerEcho(core: NetCore, packet: Packet, message: Uint8Array): void {
   const { writer } = core
   const six = packet.protocol === PROTOCOL_ICMP6
-  if (message[0] !== (six ? ECHO_REQUEST6 : ECHO_REQUEST) || message[1] !== 0) return
+  if (!isEchoRequest(packet, message)) return
   const at = writer.begin(packet.destination, packet.source, packet.protocol, message.length)
   writer.bytes.set(message, at)
   writer.bytes[at] = six ? ECHO_REPLY6 : 0

@@ -32,6 +32,11 @@ export class Packet {
   /** Where the transport header starts in the frame, and how long it is with its payload. */
   transportAt = 0
   transportLength = 0
+  /** A piece of a packet: what follows is where it belongs; `protocol` is that of the whole. */
+  isFragment = false
+  fragmentId = 0
+  fragmentOffset = 0
+  moreFragments = false
 
   /** False: dropped and counted. ARP frames are not looked into further. */
   parse(frame: IoVector, counters: NetCounters): boolean {
@@ -43,6 +48,7 @@ export class Packet {
       return false
     }
     this.etherType = this.view.getUint16(12)
+    this.isFragment = false
     switch (this.etherType) {
       case ETHERTYPE_IP4:
         return this.#parse4(counters)
@@ -68,10 +74,14 @@ export class Packet {
       counters.badChecksum++
       return false
     }
+    const fragment = view.getUint16(ETHERNET + 6)
     // More fragments, or not the first.
-    if ((view.getUint16(ETHERNET + 6) & 0x3fff) !== 0) {
+    if ((fragment & 0x3fff) !== 0) {
       counters.fragments++
-      return false
+      this.isFragment = true
+      this.fragmentId = view.getUint16(ETHERNET + 4)
+      this.fragmentOffset = (fragment & 0x1fff) * 8
+      this.moreFragments = (fragment & 0x2000) !== 0
     }
     this.hopLimit = bytes[ETHERNET + 8]!
     this.protocol = bytes[ETHERNET + 9]!
@@ -100,7 +110,14 @@ export class Packet {
       // A fragment that is the whole packet (RFC 6946) is one only in name.
       if (next === 44 && (view.getUint16(at + 2) & 0xfff9) !== 0) {
         counters.fragments++
-        return false
+        this.isFragment = true
+        this.fragmentId = view.getUint32(at + 4)
+        this.fragmentOffset = view.getUint16(at + 2) & 0xfff8
+        this.moreFragments = (view.getUint16(at + 2) & 1) !== 0
+        // Of what follows only the first fragment knows the meaning.
+        next = bytes[at]!
+        at += 8
+        break
       }
       const length = next === 44 ? 8 : (bytes[at + 1]! + 1) * 8
       next = bytes[at]!

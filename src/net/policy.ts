@@ -68,6 +68,11 @@ function parseRuleBlock(rule: string, text: string): Cidr {
   }
 }
 
+/** Throws BAD_RULE when a policy cannot be: for those who want to know before there is a network. */
+export function checkPolicy(policy: NetworkPolicy): void {
+  new Policy(policy, () => 0)
+}
+
 const nameMatches = (rules: Rules, name: string): boolean =>
   rules.names.includes(name) || rules.suffixes.some(suffix => name.endsWith(suffix))
 
@@ -119,11 +124,6 @@ export class Policy {
     return this.#allow.everything || this.#allow.blocks.length > 0 || nameMatches(this.#allow, name)
   }
 
-  /** Whether questions may leave whose names we do not see: only where every name may be asked for. */
-  get mayResolveAny(): boolean {
-    return this.#allow.everything && this.#deny.names.length === 0 && this.#deny.suffixes.length === 0
-  }
-
   /** The guest was told that `name` has this address, for `seconds`. */
   tie(name: string, address: Uint8Array, seconds: number): void {
     const key = formatAddress(address)
@@ -159,10 +159,13 @@ export class Policy {
     return this.#mayConnectPlain(address) && this.#mayConnectPlain(inner)
   }
 
+  /** Whether a rule names this address to deny it: the one thing that can keep two boxes of a network apart. */
+  denies(address: Uint8Array): boolean {
+    return this.#deny.everything || anyContains(this.#deny.blocks, address) || this.#anyTied(this.#deny, address)
+  }
+
   #mayConnectPlain(address: Uint8Array): boolean {
-    if (this.#deny.everything || anyContains(this.#deny.blocks, address) || this.#anyTied(this.#deny, address)) {
-      return false
-    }
+    if (this.denies(address)) return false
     if (anyContains(this.#allow.blocks, address)) return true
     if (anyContains(SPECIAL, address) || this.#isOwn(address)) return false
     return this.#allow.everything || this.#anyTied(this.#allow, address)

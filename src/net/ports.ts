@@ -1,4 +1,5 @@
 /** Ports of the host that lead into the guest: TCP listeners and UDP sockets, opened and closed while the guest runs. */
+import { unlinkSync } from 'node:fs'
 import { HostError } from '../host/errors.ts'
 import { closeFd } from '../host/file.ts'
 import {
@@ -136,25 +137,32 @@ class UnixListener implements EdgeSource {
   readonly #tcp: Tcp
   readonly #fd: number
   readonly #tag: number
-  readonly #guest: number
+  readonly guest: number
+  readonly #path: string
 
   constructor(core: NetCore, tcp: Tcp, path: string, guest: number) {
     this.#core = core
     this.#tcp = tcp
-    this.#guest = guest
+    this.guest = guest
+    this.#path = path
     this.#fd = listenUnix(path)
     this.#tag = core.watch(this.#fd, this)
   }
 
   onEdge(): void {
     for (let fd = acceptUnix(this.#fd); fd >= 0; fd = acceptUnix(this.#fd)) {
-      this.#tcp.accept(fd, GUEST4, this.#guest, GATEWAY4, true)
+      this.#tcp.accept(fd, GUEST4, this.guest, GATEWAY4, 'unix')
     }
   }
 
   close(): void {
     this.#core.unwatch(this.#fd, this.#tag)
     closeFd(this.#fd)
+    try {
+      unlinkSync(this.#path)
+    } catch {
+      // Somebody has removed it already.
+    }
   }
 }
 
@@ -254,12 +262,23 @@ export class Ports {
   listenUnix(path: string, guest: number): void {
     checkPort(guest, 1, 1)
     this.unlistenUnix(path)
-    this.#unix.set(path, new UnixListener(this.#core, this.#tcp, path, guest))
+    try {
+      this.#unix.set(path, new UnixListener(this.#core, this.#tcp, path, guest))
+    } catch (error) {
+      throw new NetError('BAD_PORT', `there can be no Unix socket at ${path}: ${(error as Error).message}`, {
+        cause: error,
+      })
+    }
   }
 
-  unlistenUnix(path: string): void {
+  get openUnix(): { path: string; guest: number }[] {
+    return [...this.#unix].map(([path, { guest }]) => ({ path, guest }))
+  }
+
+  /** False: there was none. */
+  unlistenUnix(path: string): boolean {
     this.#unix.get(path)?.close()
-    this.#unix.delete(path)
+    return this.#unix.delete(path)
   }
 
   close(): void {

@@ -9,9 +9,10 @@ import { answerArp } from './arp.ts'
 import { pseudoSum, sumVector } from './checksum.ts'
 import { controlStack, type Plain } from './control.ts'
 import { NetCore } from './core.ts'
+import { Denials } from './denials.ts'
 import {
+  type Bandwidth,
   DNS4,
-  DNS6,
   GATEWAY4,
   GATEWAY6,
   GUEST_NETWORK,
@@ -22,31 +23,38 @@ import {
 import { answerDhcp, DHCP_SERVER_PORT } from './dhcp.ts'
 import { DnsForwarder } from './dns/forwarder.ts'
 import { hostResolvers } from './dns/resolvers.ts'
-import { answerEcho, readIcmp, sendUnreachable } from './icmp.ts'
+import { Entrance } from './entrance.ts'
+import { NetError } from './errors.ts'
+import { answerEcho, isEchoRequest, readIcmp, sendUnreachable } from './icmp.ts'
 import { ALL_OFFLOADS, type GuestOffloads, NEEDS_CHECKSUM, type OffloadHeader } from './link.ts'
 import { advertiseRouter, answerNeighbour, isGateway6 } from './ndp.ts'
+import { Neighbours } from './neighbours.ts'
 import { ETHERTYPE_ARP, Packet, PROTOCOL_ICMP, PROTOCOL_ICMP6, PROTOCOL_TCP, PROTOCOL_UDP } from './packet.ts'
-import { PcapWriter } from './pcap.ts'
+import { FLUSH_MS, PcapWriter } from './pcap.ts'
+import { Pings } from './ping.ts'
 import { Policy } from './policy.ts'
 import { Ports } from './ports.ts'
-import { Tcp } from './tcp/tcp.ts'
-import { UdpFlows } from './udp.ts'
+import { RateLimit } from './rate-limit.ts'
+import { Reassembly } from './reassembly.ts'
+import { destinationOf, GUEST_PREFIX6, isDnsServer } from './router.ts'
+import { resetAll, type SavedNetwork, savedNetworkOf, saveNetwork } from './saved-network.ts'
+import { type Target, Tcp } from './tcp/tcp.ts'
+import { type UdpFlow, UdpFlows } from './udp.ts'
 import { FrameWriter } from './writer.ts'
 
-const LOOPBACK4 = parseAddress('127.0.0.1')
-const LOOPBACK6 = parseAddress('::1')
-const GUEST_PREFIX6 = parseCidr(`${GUEST_NETWORK.guest6}/${GUEST_NETWORK.prefix6}`)
-const GUEST_NET4 = parseCidr(`${GUEST_NETWORK.guest4}/${GUEST_NETWORK.prefix4}`)
 const LINK_LOCAL6 = parseCidr('fe80::/10')
 const MULTICAST6 = parseCidr('ff00::/8')
 const DNS_PORT = 53
-const MAX_DENIALS = 64
-
-/** A connection or datagram that the rules forbade. */
-export interface Denial {
-  readonly protocol: 'tcp' | 'udp'
-  readonly address: Uint8Array
-  readonly port: number
+/** Slower than this, and a frame of 64 KiB would take a minute. */
+const MIN_RATE = 1024
+/** What is left undone in a frame that we put together ourselves: nothing. */
+const FINISHED: OffloadHeader = {
+  flags: 0,
+  gsoType: 0,
+  headerLength: 0,
+  gsoSize: 0,
+  checksumStart: 0,
+  checksumOffset: 0,
 }
 
 export interface StackOptions {
@@ -66,25 +74,38 @@ export class NetworkStack {
   readonly udp: UdpFlows
   readonly dns: DnsForwarder
   readonly ports: Ports
-  /** The latest, for whoever asks. */
-  readonly denials: Denial[] = []
+  readonly denials: Denials
+  readonly neighbours: Neighbours
+  readonly pings: Pings
+  readonly reassembly: Reassembly
+  readonly fromGuest: RateLimit
+  readonly toGuest: RateLimit
   readonly #packet = new Packet()
   readonly #scratch = new Uint8Array(65_600)
-  readonly #pcap: PcapWriter | undefined
-  readonly #fixedMac: boolean
+  readonly #ownMac: Uint8Array | undefined
+  #entrance: Entrance | undefined
+  #pcap: PcapWriter | undefined
   #payload: IoVector | undefined
+  /** Connections of a guest that was saved: nobody is at their other end any more. */
+  #restored: SavedNetwork | undefined
   #closed = false
 
   constructor(description: NetworkDescription = {}, options: StackOptions = {}) {
     const clock = options.clock ?? (() => performance.now())
     this.policy = new Policy(description.policy ?? 'full', clock)
     const resolvers = description.resolvers?.map(parseAddress) ?? hostResolvers()
+    this.denials = new Denials(description.denialLog)
     this.core = new NetCore(description.mtu ?? 1500, clock)
     this.core.writer.macs.gateway.set(parseMac(GUEST_NETWORK.gatewayMac))
-    this.#fixedMac = description.guestMac !== undefined
-    if (description.guestMac !== undefined) this.core.writer.macs.guest.set(parseMac(description.guestMac))
-    this.tcp = new Tcp(this.core, (remote, port) => this.#route('tcp', remote, port), options.kernelOffsets)
+    this.#ownMac = description.guestMac === undefined ? undefined : parseMac(description.guestMac)
+    this.guestNamed()
+    this.tcp = new Tcp(this.core, (remote, port) => this.#tcpTarget(remote, port), options.kernelOffsets)
     this.udp = new UdpFlows(this.core)
+    this.pings = new Pings(this.core)
+    this.reassembly = new Reassembly(this.core)
+    this.fromGuest = new RateLimit(clock)
+    this.toGuest = new RateLimit(clock)
+    this.neighbours = new Neighbours(this.core, this.tcp, this.udp, description.networks ?? [])
     this.dns = new DnsForwarder(
       this.core,
       this.policy,
@@ -95,12 +116,19 @@ export class NetworkStack {
         this.udp.emit(asker.server, DNS_PORT, asker.guest, asker.guestPort, message.length)
       },
       options.resolverPort,
+      name => this.neighbours.resolve(name),
     )
+    this.dns.onDenied = name => this.denials.add('dns', name, 0)
     this.ports = new Ports(this.core, this.tcp, this.udp)
     this.core.onTimer = now => this.onTimer(now)
-    this.#pcap = description.pcap === undefined ? undefined : new PcapWriter(description.pcap)
     try {
+      this.limit(description.bandwidth ?? {})
+      if (description.pcap !== undefined) this.recordTo(description.pcap)
       for (const forward of description.ports ?? []) this.ports.add(forward)
+      if (description.entrance !== undefined) {
+        const entrance = { path: description.entrance, protocol: 'tcp', from: GATEWAY4 } as const
+        this.#entrance = new Entrance(this.core, this.tcp, this.udp, entrance)
+      }
     } catch (error) {
       this.close()
       throw error
@@ -110,8 +138,14 @@ export class NetworkStack {
   start(poll: PollSet, onReady: () => void, guest: GuestOffloads = ALL_OFFLOADS): void {
     this.tcp.output.offloads = guest
     this.core.start(poll, onReady)
-    if (this.#fixedMac) advertiseRouter(this.core)
+    if (this.#ownMac !== undefined) advertiseRouter(this.core)
+    this.#resetRestored()
     this.core.wakeAt(this.core.clock() + 1000)
+  }
+
+  #resetRestored(): void {
+    if (this.#restored !== undefined) resetAll(this.core, this.tcp, this.#restored)
+    this.#restored = undefined
   }
 
   /** The guest's driver is gone, and with it all that it had open. */
@@ -120,6 +154,54 @@ export class NetworkStack {
     this.tcp.close()
     this.udp.close()
     this.dns.close()
+    this.pings.close()
+    this.reassembly.close()
+  }
+
+  /** What a restored guest's network has to know of this one. */
+  save(): Plain {
+    return saveNetwork(this.core, this.tcp)
+  }
+
+  /**
+   * The connections that the guest believes to have are reset, for nothing of them is left here: now, since a card is restored after
+   * its driver's queues have been started, or at the `start`.
+   */
+  restore(value: Plain): void {
+    this.#restored = savedNetworkOf(value)
+    this.core.writer.macs.guest.set(parseMac(this.#restored.mac))
+    if (this.core.started) this.#resetRestored()
+  }
+
+  /** The guest has taken the hardware address that its network was described with. */
+  guestNamed(): void {
+    if (this.#ownMac !== undefined) this.core.writer.macs.guest.set(this.#ownMac)
+  }
+
+  /** Bytes a second; what is absent has no limit. */
+  limit({ fromGuest, toGuest }: Bandwidth): void {
+    for (const rate of [fromGuest, toGuest]) {
+      if (rate !== undefined && !(Number.isFinite(rate) && rate >= MIN_RATE)) {
+        throw new NetError(
+          'BAD_DESCRIPTION',
+          `a bandwidth of ${rate} bytes a second is not possible: give ${MIN_RATE} or more`,
+        )
+      }
+    }
+    this.fromGuest.set(fromGuest ?? Number.POSITIVE_INFINITY)
+    this.toGuest.set(toGuest ?? Number.POSITIVE_INFINITY)
+    this.core.ready()
+  }
+
+  /** Records every frame from now on, in a new file; undefined ends it. */
+  recordTo(path: string | undefined): void {
+    const next = path === undefined ? undefined : new PcapWriter(path)
+    this.#pcap?.close()
+    this.#pcap = next
+  }
+
+  get recording(): { readonly path: string; readonly frames: number; readonly lost: number } | undefined {
+    return this.#pcap
   }
 
   /** New rules, for new connections; answers that were kept are forgotten. */
@@ -132,30 +214,44 @@ export class NetworkStack {
     this.tcp.onTimer(now)
     this.udp.onTimer(now)
     this.dns.onTimer(now)
+    this.pings.onTimer(now)
+    if (this.#pcap?.waiting) this.#pcap.flush()
   }
 
-  /** One frame of the guest. Always taken: what cannot be passed on is dropped, as on any network. */
+  /** One frame of the guest. False: its bandwidth is used up, it is to be offered again. What cannot be passed on is dropped. */
   send(frame: IoVector, header: OffloadHeader): boolean {
     const { counters } = this.core
     const packet = this.#packet
+    const wait = this.fromGuest.wait()
+    if (wait > 0) {
+      counters.limited++
+      this.core.wakeAt(this.core.clock() + wait)
+      return false
+    }
+    this.fromGuest.take(frame.byteLength)
     counters.framesFromGuest++
     counters.bytesFromGuest += frame.byteLength
-    if (this.#pcap !== undefined) this.#record(frame)
+    if (this.#pcap !== undefined) this.#record(frame, this.#pcap)
     if (!packet.parse(frame, counters)) return true
     // Multicast cannot be a source.
-    if (!this.#fixedMac && (packet.bytes[6]! & 1) === 0) {
+    if (this.#ownMac === undefined && (packet.bytes[6]! & 1) === 0) {
       for (let i = 0; i < 6; i++) this.core.writer.macs.guest[i] = packet.bytes[6 + i]!
     }
     if (packet.etherType === ETHERTYPE_ARP) answerArp(this.core, packet)
-    else if (this.#ownSource(packet)) this.#transport(packet, frame, header)
-    else counters.spoofed++
+    else if (!this.#ownSource(packet)) counters.spoofed++
+    else if (!packet.isFragment) this.#transport(packet, frame, header)
+    else {
+      const whole = this.reassembly.add(packet, frame)
+      if (whole !== undefined && packet.parse(whole, counters)) this.#transport(packet, whole, FINISHED)
+    }
     return true
   }
 
-  #record(frame: IoVector): void {
-    const bytes = this.#scratch.subarray(0, frame.byteLength)
-    frame.copyTo(bytes)
-    this.#pcap!.record(bytes)
+  #record(frame: IoVector, pcap: PcapWriter): void {
+    const { lost } = pcap
+    if (!pcap.waiting) this.core.wakeAt(this.core.clock() + FLUSH_MS)
+    pcap.record(frame)
+    this.core.counters.recordLost += pcap.lost - lost
   }
 
   /** The guest's own addresses, and none while it has none yet (DHCP, duplicate detection). */
@@ -207,9 +303,21 @@ export class NetworkStack {
     const message = readIcmp(this.core, packet, frame, this.#scratch)
     if (message === undefined) return
     if (packet.protocol === PROTOCOL_ICMP6 && answerNeighbour(this.core, packet, message)) return
-    const { destination } = packet
+    const { source, destination } = packet
     if (sameAddress(destination, GATEWAY4) || sameAddress(destination, DNS4) || isGateway6(destination)) {
       answerEcho(this.core, packet, message)
+    } else if (isEchoRequest(packet, message) && !isMulticast(destination)) this.#ping(source, destination, message)
+  }
+
+  #ping(source: Uint8Array, remote: Uint8Array, message: Uint8Array): void {
+    const destination = destinationOf(this.policy, this.neighbours, remote)
+    if (destination.kind === 'host') this.pings.send(source, remote, destination.address, message)
+    else if (destination.kind === 'neighbour') {
+      if (this.neighbours.isThere(remote)) answerEcho(this.core, this.#packet, message)
+      else this.pings.unreachable(source, remote, message, 'host')
+    } else {
+      this.#denied('icmp', remote, 0)
+      this.pings.unreachable(source, remote, message, 'prohibited')
     }
   }
 
@@ -230,7 +338,7 @@ export class NetworkStack {
       answerDhcp(this.core, this.#copy(frame, at + 8, length))
       return
     }
-    if (port === DNS_PORT && (sameAddress(destination, DNS4) || sameAddress(destination, DNS6))) {
+    if (port === DNS_PORT && isDnsServer(destination)) {
       const asker = { guest: source.slice(), guestPort, server: destination.slice() }
       this.dns.ask(asker, this.#copy(frame, at + 8, length))
       return
@@ -242,22 +350,14 @@ export class NetworkStack {
     const { source, destination, transportAt: at } = packet
     // No flows from an address that is none, nor to many at once.
     if (!isMapped(source) ? contains(LINK_LOCAL6, source) : source[12] === 0) return
-    if (contains(MULTICAST6, destination) || (isMapped(destination) && destination[12]! >= 224)) return
+    if (isMulticast(destination)) return
     if (sameAddress(destination, GATEWAY4) && this.ports.answersTo(guestPort, port)) {
       this.ports.answer(guestPort, port, this.#copy(frame, at + 8, length))
       return
     }
-    let flow = this.udp.table.find(source, guestPort, destination, port)
-    if (flow === undefined) {
-      const target = this.#route('udp', destination, port)
-      if (target === undefined) {
-        const gateway = isMapped(source) ? GATEWAY4 : GATEWAY6
-        sendUnreachable(this.core, 'prohibited', gateway, source, destination, PROTOCOL_UDP, guestPort, port)
-        return
-      }
-      flow = this.udp.open(source, guestPort, destination, port, target.address)
-      if (flow === undefined) return
-    }
+    const flow =
+      this.udp.table.find(source, guestPort, destination, port) ?? this.#openUdp(source, guestPort, destination, port)
+    if (flow === undefined) return
     if (this.#payload?.memory !== frame.memory) this.#payload = new IoVector(frame.memory)
     this.#payload.setToRangeOf(frame, at + 8, length)
     this.udp.send(flow, this.#payload)
@@ -269,26 +369,37 @@ export class NetworkStack {
     return bytes
   }
 
-  /** Where the guest's packets to `remote` go; undefined: denied, and counted. */
-  #route(protocol: 'tcp' | 'udp', remote: Uint8Array, port: number): { address: Uint8Array; port: number } | undefined {
-    const target = this.#target(protocol, remote, port)
-    if (target !== undefined) return { address: target, port }
-    this.core.counters.denied++
-    if (this.denials.length >= MAX_DENIALS) this.denials.shift()
-    this.denials.push({ protocol, address: remote.slice(), port })
+  #openUdp(source: Uint8Array, guestPort: number, remote: Uint8Array, port: number): UdpFlow | undefined {
+    const destination = destinationOf(this.policy, this.neighbours, remote)
+    if (destination.kind === 'host') return this.udp.open(source, guestPort, remote, port, destination.address)
+    if (destination.kind === 'neighbour') {
+      const fd = this.neighbours.connect('udp', remote, port, guestPort)
+      if (fd >= 0) return this.udp.adopt(fd, source, guestPort, remote, port)
+      sendUnreachable(this.core, 'host', remote, source, remote, PROTOCOL_UDP, guestPort, port)
+      return undefined
+    }
+    this.#denied('udp', remote, port)
+    const gateway = isMapped(source) ? GATEWAY4 : GATEWAY6
+    sendUnreachable(this.core, 'prohibited', gateway, source, remote, PROTOCOL_UDP, guestPort, port)
     return undefined
   }
 
-  #target(protocol: 'tcp' | 'udp', remote: Uint8Array, port: number): Uint8Array | undefined {
-    if (sameAddress(remote, GATEWAY4)) return this.policy.host ? LOOPBACK4 : undefined
-    if (sameAddress(remote, GATEWAY6)) return this.policy.host ? LOOPBACK6 : undefined
-    if (sameAddress(remote, DNS4) || sameAddress(remote, DNS6)) {
-      // Questions over TCP, for answers that are too long for UDP, go to the host's first resolver.
-      const asks = protocol === 'tcp' && port === DNS_PORT && this.policy.mayResolveAny
-      return asks ? this.dns.resolvers[0] : undefined
+  /** Where a connection to `remote` really goes; undefined: it is refused. */
+  #tcpTarget(remote: Uint8Array, port: number): Target | undefined {
+    const destination = destinationOf(this.policy, this.neighbours, remote)
+    if (destination.kind === 'host') return { address: destination.address, port }
+    if (destination.kind === 'neighbour') {
+      const fd = this.neighbours.connect('tcp', remote, port, 0)
+      return fd < 0 ? undefined : { fd, greets: true }
     }
-    if (contains(GUEST_NET4, remote) || contains(GUEST_PREFIX6, remote)) return undefined
-    return this.policy.mayConnect(remote) ? remote : undefined
+    if (destination.kind === 'dns' && port === DNS_PORT) return { fd: this.dns.overTcp.open(), greets: false }
+    this.#denied('tcp', remote, port)
+    return undefined
+  }
+
+  #denied(protocol: 'tcp' | 'udp' | 'icmp', remote: Uint8Array, port: number): void {
+    this.core.counters.denied++
+    this.denials.addAddress(protocol, remote, port)
   }
 
   /** Changes and questions while the guest runs: see control.ts. */
@@ -298,6 +409,12 @@ export class NetworkStack {
 
   get nextLength(): number {
     const { ring } = this.core
+    const wait = this.toGuest.wait()
+    if (wait > 0) {
+      this.core.counters.limited++
+      this.core.wakeAt(this.core.clock() + wait)
+      return 0
+    }
     if (ring.count > 0) return ring.nextLength
     this.core.drained()
     return ring.count > 0 ? ring.nextLength : this.tcp.output.plan()
@@ -307,9 +424,10 @@ export class NetworkStack {
     const { ring, counters } = this.core
     counters.framesToGuest++
     counters.bytesToGuest += into.byteLength
+    this.toGuest.take(into.byteLength)
     if (ring.count > 0) ring.shift(into)
     else this.tcp.output.fill(into, header)
-    if (this.#pcap !== undefined) this.#record(into)
+    if (this.#pcap !== undefined) this.#record(into, this.#pcap)
   }
 
   /** The guest has no buffer for it, ever: it is lost, and TCP will notice. */
@@ -324,7 +442,13 @@ export class NetworkStack {
     this.#closed = true
     this.stop()
     this.ports.close()
+    this.#entrance?.close()
+    this.neighbours.close()
     this.core.close()
     this.#pcap?.close()
+    this.denials.close()
   }
 }
+
+const isMulticast = (address: Uint8Array): boolean =>
+  contains(MULTICAST6, address) || (isMapped(address) && address[12]! >= 224)

@@ -10,6 +10,7 @@ import { FrameWriter } from './writer.ts'
 
 const MAX_FLOWS = 1024
 const IDLE_MS = 60_000
+const MAX_LOOKED = 32
 const MAX_DATAGRAM = 65_507
 const AT_ONCE = 64
 const EAGAIN = 11
@@ -26,6 +27,8 @@ export class UdpFlow implements ChainedFlow, EdgeSource {
   nextInBucket: ChainedFlow | undefined
   fd = -1
   tag = -1
+  /** Another guest's end, by a Unix socket. */
+  unix = false
   lastUsed = 0
   bytesFromGuest = 0
   bytesToGuest = 0
@@ -78,12 +81,32 @@ export class UdpFlows {
     return flow
   }
 
+  /** A flow over a connected Unix socket that keeps the datagrams apart: another guest is at its other end. */
+  adopt(fd: number, guest: Uint8Array, guestPort: number, remote: Uint8Array, remotePort: number): UdpFlow {
+    const old = this.table.find(guest, guestPort, remote, remotePort)
+    if (old !== undefined) this.end(old)
+    if (this.table.full) this.#evict()
+    const flow = new UdpFlow(this, guest.slice(), guestPort, remote.slice(), remotePort)
+    flow.fd = fd
+    flow.unix = true
+    flow.lastUsed = this.#core.clock()
+    flow.tag = this.#core.watch(fd, flow)
+    this.table.add(flow)
+    this.#core.counters.udpFlows++
+    this.#core.wakeAt(flow.lastUsed + IDLE_MS)
+    return flow
+  }
+
   send(flow: UdpFlow, payload: IoVector): void {
     flow.lastUsed = this.#core.clock()
     flow.packetsFromGuest++
     flow.bytesFromGuest += payload.byteLength
     const sent = writeSocket(flow.fd, payload)
     if (sent >= 0 || sent === -EAGAIN) return
+    if (flow.unix) {
+      this.end(flow)
+      return
+    }
     this.#unreachable(flow, -sent)
     // The error was one of an earlier datagram; this one has not been sent yet.
     if (sent === -ECONNREFUSED) writeSocket(flow.fd, payload)
@@ -105,6 +128,11 @@ export class UdpFlows {
       if (!this.#core.roomFor(flow)) return
       const length = readSocketBytes(flow.fd, room)
       if (length === -EAGAIN) return
+      // An empty read is an empty datagram, or the end of a Unix socket, which no guest can tell from one.
+      if (flow.unix && length <= 0) {
+        this.end(flow)
+        return
+      }
       if (length < 0) {
         this.#unreachable(flow, -length)
         continue
@@ -130,13 +158,19 @@ export class UdpFlows {
 
   #evict(): void {
     let idlest: UdpFlow | undefined
-    for (const flow of this.table.all) if (idlest === undefined || flow.lastUsed < idlest.lastUsed) idlest = flow
+    let looked = 0
+    // The idlest of the oldest: to look at all of them for each would make a flood dearer than it has to be.
+    for (const flow of this.table.all) {
+      if (idlest === undefined || flow.lastUsed < idlest.lastUsed) idlest = flow
+      if (++looked === MAX_LOOKED) break
+    }
     if (idlest === undefined) return
     this.#core.counters.udpEvicted++
     this.end(idlest)
   }
 
   end(flow: UdpFlow): void {
+    if (!this.table.all.has(flow)) return
     this.table.remove(flow)
     this.#core.unwatch(flow.fd, flow.tag)
     closeFd(flow.fd)

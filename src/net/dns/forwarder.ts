@@ -4,29 +4,44 @@
  */
 import { randomInt } from 'node:crypto'
 import { closeFd } from '../../host/file.ts'
-import { connectSocket, readSocketBytes, SOCK_DGRAM, tryOpenSocket, writeSocketBytes } from '../../host/socket.ts'
+import {
+  connectSocket,
+  EINPROGRESS,
+  readSocketBytes,
+  SOCK_DGRAM,
+  SOCK_STREAM,
+  tryOpenSocket,
+  writeSocketBytes,
+} from '../../host/socket.ts'
 import { isMapped, parseAddress } from '../addresses.ts'
 import type { EdgeSource, NetCore } from '../core.ts'
 import { GATEWAY4, HOST_NAME } from '../description.ts'
 import type { Policy } from '../policy.ts'
 import { DnsCache } from './cache.ts'
 import * as dns from './message.ts'
+import { TcpExchange } from './tcp-exchange.ts'
+import { type DnsSession, DnsTcpServer } from './tcp-server.ts'
 
 const MAX_PENDING = 256
 const CACHED = 1024
 const TRY_MS = 1500
+const TCP_TRY_MS = 5000
 const TRIES = 4
 const MAX_MESSAGE = 65_000
 const EAGAIN = 11
 
 /** Who asked; the answer goes back the same way. */
-export interface Asker {
+export interface DatagramAsker {
   readonly guest: Uint8Array
   readonly guestPort: number
   readonly server: Uint8Array
 }
+export type Asker = DatagramAsker | DnsSession
 
-export type Reply = (asker: Asker, message: Uint8Array) => void
+export type Reply = (asker: DatagramAsker, message: Uint8Array) => void
+
+/** Names of our own that come and go: other boxes. */
+export type Lookup = (name: string) => Uint8Array | undefined
 
 class Pending implements EdgeSource {
   readonly #forwarder: DnsForwarder
@@ -39,6 +54,10 @@ class Pending implements EdgeSource {
   tag = -1
   tries = 0
   deadline = 0
+  /** Over TCP now, because the answer, `cut`, was not all of it. */
+  tcp: TcpExchange | undefined
+  cut: Uint8Array | undefined
+  readonly limit: number
 
   constructor(forwarder: DnsForwarder, asker: Asker, query: Uint8Array, question: dns.Question) {
     this.#forwarder = forwarder
@@ -46,6 +65,7 @@ class Pending implements EdgeSource {
     this.query = query
     this.question = question
     this.guestId = (query[0]! << 8) | query[1]!
+    this.limit = dns.datagramLimit(query, question)
   }
 
   onEdge(): void {
@@ -57,12 +77,17 @@ export class DnsForwarder {
   readonly #core: NetCore
   readonly #policy: Policy
   readonly #reply: Reply
+  readonly #lookup: Lookup
+  /** Takes the guest's connections to port 53. */
+  readonly overTcp: DnsTcpServer
   readonly #cache: DnsCache
   readonly #hosts = new Map<string, Uint8Array[]>()
   readonly #pending = new Set<Pending>()
   readonly #buffer = new Uint8Array(MAX_MESSAGE)
   readonly resolvers: readonly Uint8Array[]
   readonly port: number
+  /** A name that the rules forbid was asked for. */
+  onDenied: (name: string) => void = () => {}
 
   constructor(
     core: NetCore,
@@ -71,10 +96,13 @@ export class DnsForwarder {
     hosts: { readonly [name: string]: string },
     reply: Reply,
     port = 53,
+    lookup: Lookup = () => undefined,
   ) {
     this.#core = core
     this.#policy = policy
     this.#reply = reply
+    this.#lookup = lookup
+    this.overTcp = new DnsTcpServer(core, (session, query) => this.ask(session, query))
     this.#cache = new DnsCache(CACHED, core.clock)
     this.resolvers = resolvers
     this.port = port
@@ -97,15 +125,29 @@ export class DnsForwarder {
     const question = dns.readQuestion(query)
     if (question === undefined || (query[2]! & 0x80) !== 0) {
       counters.malformed++
+      if ('reply' in asker) asker.open--
       return
     }
     counters.dnsQueries++
-    const own = this.#hosts.get(question.name)
-    if (own !== undefined) this.#reply(asker, this.#ownAnswer(query, question, own))
+    const own = this.#hosts.get(question.name) ?? this.#neighbour(question.name)
+    if (own !== undefined) this.#answer(asker, this.#ownAnswer(query, question, own))
     else if (!this.#policy.mayResolve(question.name)) {
       counters.denied++
-      this.#reply(asker, dns.makeAnswer(query, question, dns.REFUSED))
+      this.onDenied(question.name)
+      this.#answer(asker, dns.makeAnswer(query, question, dns.REFUSED))
     } else if (!this.#answerFromCache(asker, query, question)) this.#forward(asker, query, question)
+  }
+
+  /** Back the way it came; over UDP only as much as the guest takes. */
+  #answer(asker: Asker, message: Uint8Array, limit = Number.POSITIVE_INFINITY, question?: dns.Question): void {
+    if ('reply' in asker) asker.reply(message)
+    else if (message.length > limit && question !== undefined) this.#reply(asker, dns.cutAnswer(message, question))
+    else this.#reply(asker, message)
+  }
+
+  #neighbour(name: string): Uint8Array[] | undefined {
+    const address = this.#lookup(name)
+    return address === undefined ? undefined : [address]
   }
 
   #ownAnswer(query: Uint8Array, question: dns.Question, own: readonly Uint8Array[]): Uint8Array {
@@ -124,14 +166,14 @@ export class DnsForwarder {
     if (found === undefined) return false
     this.#core.counters.dnsCached++
     this.#tie(question.name, found.message, found.records)
-    this.#reply(asker, found.message)
+    this.#answer(asker, found.message, dns.datagramLimit(query, question), question)
     return true
   }
 
   #forward(asker: Asker, query: Uint8Array, question: dns.Question): void {
     if (this.#pending.size >= MAX_PENDING) {
       this.#core.counters.dnsFailed++
-      this.#reply(asker, dns.makeAnswer(query, question, dns.SERVER_FAILURE))
+      this.#answer(asker, dns.makeAnswer(query, question, dns.SERVER_FAILURE))
       return
     }
     const pending = new Pending(this, asker, query.slice(), question)
@@ -164,6 +206,10 @@ export class DnsForwarder {
   }
 
   onAnswer(pending: Pending): void {
+    if (pending.tcp !== undefined) {
+      this.#onTcp(pending, pending.tcp)
+      return
+    }
     for (;;) {
       const length = readSocketBytes(pending.fd, this.#buffer)
       if (length === -EAGAIN) return
@@ -171,20 +217,50 @@ export class DnsForwarder {
         this.#send(pending)
         return
       }
-      const message = this.#buffer.subarray(0, length)
-      const answered = dns.readQuestion(message)
       // Anything else is not the answer: somebody guesses.
-      if (answered === undefined || ((message[0]! << 8) | message[1]!) !== pending.id) continue
-      if ((message[2]! & 0x80) === 0 || keyOf(answered) !== keyOf(pending.question)) continue
-      const records = dns.readRecords(message, answered.end)
-      const truncated = (message[2]! & (dns.FLAG_TRUNCATED >> 8)) !== 0
-      if (records !== undefined) {
-        this.#tie(answered.name, message, records)
-        if (!truncated && (message[3]! & 15) === dns.NO_ERROR) this.#cache.store(keyOf(answered), message, records)
-      } else if (!truncated) continue
-      this.#finish(pending, message)
+      if (this.#take(pending, this.#buffer.subarray(0, length))) return
+    }
+  }
+
+  /** The answer itself, or that it has to be asked for over TCP. False: it is not the answer. */
+  #take(pending: Pending, message: Uint8Array): boolean {
+    const answered = dns.readQuestion(message)
+    if (answered === undefined || ((message[0]! << 8) | message[1]!) !== pending.id) return false
+    if ((message[2]! & 0x80) === 0 || keyOf(answered) !== keyOf(pending.question)) return false
+    if ((message[2]! & (dns.FLAG_TRUNCATED >> 8)) !== 0 && pending.tcp === undefined) {
+      pending.cut = dns.cutAnswer(message, answered)
+      this.#sendOverTcp(pending)
+      return true
+    }
+    const records = dns.readRecords(message, answered.end)
+    if (records === undefined) return false
+    this.#tie(answered.name, message, records)
+    if ((message[3]! & 15) === dns.NO_ERROR) this.#cache.store(keyOf(answered), message, records)
+    this.#finish(pending, message)
+    return true
+  }
+
+  /** RFC 7766, section 5: an answer that was cut is asked for again, from the same resolver. */
+  #sendOverTcp(pending: Pending): void {
+    const resolver = this.resolvers[(pending.tries - 1) % this.resolvers.length]!
+    this.#closeSocket(pending)
+    this.#core.counters.dnsRetriedOverTcp++
+    pending.tcp = new TcpExchange(pending.query)
+    pending.fd = tryOpenSocket(resolver, SOCK_STREAM)
+    const result = pending.fd < 0 ? -1 : connectSocket(pending.fd, resolver, this.port)
+    if (result < 0 && result !== -EINPROGRESS) {
+      this.#finish(pending, pending.cut!)
       return
     }
+    pending.tag = this.#core.watch(pending.fd, pending)
+    pending.deadline = this.#core.clock() + TCP_TRY_MS
+    this.#core.wakeAt(pending.deadline)
+  }
+
+  #onTcp(pending: Pending, exchange: TcpExchange): void {
+    const outcome = exchange.step(pending.fd)
+    if (outcome === 'more') return
+    if (outcome === 'failed' || !this.#take(pending, outcome)) this.#finish(pending, pending.cut!)
   }
 
   /** Addresses in an answer belong to the name that was asked for, through whatever aliases. */
@@ -203,7 +279,7 @@ export class DnsForwarder {
     this.#pending.delete(pending)
     message[0] = pending.guestId >> 8
     message[1] = pending.guestId & 255
-    this.#reply(pending.asker, message)
+    this.#answer(pending.asker, message, pending.limit, pending.question)
   }
 
   #closeSocket(pending: Pending): void {
@@ -215,13 +291,17 @@ export class DnsForwarder {
   }
 
   onTimer(now: number): void {
+    this.overTcp.onTimer(now)
     for (const pending of this.#pending) {
-      if (pending.deadline <= now) this.#send(pending)
-      else this.#core.wakeAt(pending.deadline)
+      if (pending.deadline <= now) {
+        if (pending.cut !== undefined) this.#finish(pending, pending.cut)
+        else this.#send(pending)
+      } else this.#core.wakeAt(pending.deadline)
     }
   }
 
   close(): void {
+    this.overTcp.close()
     for (const pending of this.#pending) this.#closeSocket(pending)
     this.#pending.clear()
   }

@@ -6,6 +6,7 @@ export const CLASS_IN = 1
 export const HEADER = 12
 export const FLAG_RESPONSE = 0x8000
 export const FLAG_TRUNCATED = 0x0200
+const MIN_DATAGRAM = 512
 const MAX_NAME = 255
 const MAX_JUMPS = 32
 
@@ -91,6 +92,25 @@ export function readRecords(bytes: Uint8Array, from: number): DnsRecord[] | unde
     at = dataAt + dataLength
   }
   return records
+}
+
+/** How long an answer to this query may be over UDP: 512 bytes, or what it says (RFC 6891, 6.2.3). */
+export function datagramLimit(query: Uint8Array, question: Question): number {
+  const view = new DataView(query.buffer, query.byteOffset, query.length)
+  for (const { type, ttlAt } of readRecords(query, question.end) ?? []) {
+    if (type === TYPE_OPT) return Math.max(view.getUint16(ttlAt - 2), MIN_DATAGRAM)
+  }
+  return MIN_DATAGRAM
+}
+
+/** The answer without its records, and a flag that says so: the guest then asks over TCP (RFC 2181, 9). */
+export function cutAnswer(message: Uint8Array, question: Question): Uint8Array {
+  const cut = message.slice(0, question.end)
+  const view = new DataView(cut.buffer)
+  view.setUint16(2, view.getUint16(2) | FLAG_TRUNCATED)
+  view.setUint16(6, 0)
+  view.setUint32(8, 0)
+  return cut
 }
 
 export const NO_ERROR = 0

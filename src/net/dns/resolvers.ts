@@ -1,7 +1,6 @@
 /** The host's DNS servers: resolv.conf(5). */
 import { readFileSync } from 'node:fs'
-import { isIP } from 'node:net'
-import { parseAddress } from '../addresses.ts'
+import { isAddress, parseAddress } from '../addresses.ts'
 
 const MAX_RESOLVERS = 3
 
@@ -10,7 +9,7 @@ export function parseResolvConf(text: string): Uint8Array[] {
   for (const line of text.split('\n')) {
     const match = /^\s*nameserver\s+(\S+)/.exec(line)
     const address = match?.[1]?.replace(/%.*$/, '')
-    if (address !== undefined && isIP(address) !== 0 && found.length < MAX_RESOLVERS) found.push(parseAddress(address))
+    if (address !== undefined && isAddress(address) && found.length < MAX_RESOLVERS) found.push(parseAddress(address))
   }
   return found
 }

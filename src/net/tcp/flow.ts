@@ -82,10 +82,19 @@ export class TcpFlow implements ChainedFlow, EdgeSource {
   finAhead = -1
   finReceived = false
   acknowledge = false
+  /** Data that came since the last acknowledgment, and whether that may wait for an answer to ride on. */
+  unreported = 0
+  acknowledgeLater = false
+  /** The host answered soon after the guest had said something: it may do so again. */
+  prompt = false
+  /** How many prompt answers it takes to be believed, after it was believed in vain. */
+  distrust = 0
 
   // The host socket.
   /** A Unix socket, not a TCP one. */
   unix = false
+  /** The byte that says that the other end's guest has taken the connection is still to be read, or written. */
+  greeting: 'none' | 'read' | 'write' = 'none'
   connected = false
   /** It took less than it was given; an edge tells when it takes more. */
   blocked = false

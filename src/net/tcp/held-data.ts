@@ -11,11 +11,30 @@ export const WINDOW = 1 << 20
 const FIRST = 1 << 16
 const MAX_RANGES = 32
 
+/** Rings that are not used now are kept, a few of the largest: a flow that is a little ahead of its host takes and gives one all the time. */
+const KEPT = 8
+
 export class MemoryPool {
   readonly limit: number
   used = 0
+  readonly #kept: Uint8Array[] = []
+
   constructor(limit: number) {
     this.limit = limit
+  }
+
+  /** A ring of at least `capacity` bytes; undefined when memory is used up. */
+  take(capacity: number): Uint8Array | undefined {
+    const index = this.#kept.findIndex(({ length }) => length >= capacity)
+    if (this.used + (index < 0 ? capacity : this.#kept[index]!.length) > this.limit) return undefined
+    const ring = index < 0 ? new Uint8Array(capacity) : this.#kept.splice(index, 1)[0]!
+    this.used += ring.length
+    return ring
+  }
+
+  give(ring: Uint8Array): void {
+    this.used -= ring.length
+    if (ring.length === WINDOW && this.#kept.length < KEPT) this.#kept.push(ring)
   }
 }
 
@@ -43,12 +62,12 @@ export class HeldData {
     if (size <= this.#bytes.length) return true
     let capacity = Math.max(FIRST, this.#bytes.length)
     while (capacity < size) capacity *= 2
-    if (this.#pool.used + capacity - this.#bytes.length > this.#pool.limit) return false
-    this.#pool.used += capacity - this.#bytes.length
-    const larger = new Uint8Array(capacity)
+    const larger = this.#pool.take(capacity)
+    if (larger === undefined) return false
     const head = this.#bytes.length - this.#start
     larger.set(this.#bytes.subarray(this.#start))
     larger.set(this.#bytes.subarray(0, this.#start), head)
+    this.#pool.give(this.#bytes)
     this.#bytes = larger
     this.#start = 0
     return true
@@ -106,7 +125,7 @@ export class HeldData {
   }
 
   release(): void {
-    this.#pool.used -= this.#bytes.length
+    this.#pool.give(this.#bytes)
     this.#bytes = NONE
     this.#start = 0
     this.length = 0

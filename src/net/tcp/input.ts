@@ -13,6 +13,8 @@ const EINTR = 4
 const DUPLICATES = 3
 const TIME_WAIT_MS = 2000
 const CHALLENGES_PER_SECOND = 100
+/** What whoever came through an entrance reads first: the guest has taken the connection. */
+export const GREETING = Uint8Array.of(0x4b)
 
 /** What a flow's end means for the rest of the stack. */
 export interface FlowEnds {
@@ -20,6 +22,8 @@ export interface FlowEnds {
   end(flow: TcpFlow, abort: boolean): void
   /** The host's side broke: the guest hears a reset. */
   fail(flow: TcpFlow): void
+  /** The segment is of some other, older connection: a reset for that one, and this one stays (RFC 9293, 3.5.2). */
+  refuse(flow: TcpFlow, segment: Segment): void
 }
 
 export class TcpInput {
@@ -82,7 +86,7 @@ export class TcpInput {
       return
     }
     if ((flags & ACK) !== 0 && !good) {
-      this.#ends.fail(flow)
+      this.#ends.refuse(flow, segment)
       return
     }
     if ((flags & SYN) === 0) return
@@ -116,6 +120,10 @@ export class TcpInput {
 
   #established(flow: TcpFlow): void {
     flow.state = state.ESTABLISHED
+    if (flow.greeting === 'write') {
+      flow.greeting = 'none'
+      writeSocketBytes(flow.fd, GREETING)
+    }
     flow.deadline = 0
     flow.retries = 0
     flow.timedAt = 0
@@ -167,7 +175,7 @@ export class TcpInput {
     const ahead = distance(acknowledgment, flow.highest)
     if (flow.state === state.SYN_RECEIVED) {
       if (acked <= 0 || ahead > 0) {
-        this.#ends.fail(flow)
+        this.#ends.refuse(flow, segment)
         return false
       }
       flow.unacknowledged = acknowledgment
@@ -270,8 +278,12 @@ export class TcpInput {
     const ahead = distance(sequence, flow.expected)
     const room = WINDOW - flow.held.length - ahead
     const length = Math.min(segment.length - skip, room)
-    if (this.#mayReceive(flow)) flow.acknowledge = true
-    else return
+    if (!this.#mayReceive(flow)) return
+    flow.unreported += segment.length
+    // Little, in order, and likely to be answered soon: the answer can say it. All else is acknowledged at once (RFC 5681, 4.2).
+    const little = flow.unreported < flow.mss && skip === 0 && ahead === 0 && flow.held.isEmpty
+    if (this.#answerable(flow) && little && length === segment.length) this.#output.acknowledgeLater(flow)
+    else flow.acknowledge = true
     if (length <= 0) return
     const from = at + skip
     if (ahead > 0) {
@@ -280,6 +292,11 @@ export class TcpInput {
       return
     }
     this.#inOrder(flow, frame, from, length)
+  }
+
+  /** The host is likely to say something soon that an acknowledgment can ride on. */
+  #answerable(flow: TcpFlow): boolean {
+    return flow.prompt && !flow.finSent
   }
 
   #mayReceive(flow: TcpFlow): boolean {
@@ -339,7 +356,10 @@ export class TcpInput {
     if (flow.state === state.CLOSED || flow.finAhead < 0 || flow.finReceived || flow.finAhead !== flow.expected) return
     flow.finReceived = true
     flow.expected = advance(flow.expected, 1)
-    flow.acknowledge = true
+    flow.unreported++
+    // A host that answers promptly ends promptly, too: its FIN can say it.
+    if (this.#answerable(flow)) this.#output.acknowledgeLater(flow)
+    else flow.acknowledge = true
     if (flow.state === state.ESTABLISHED) flow.state = state.CLOSE_WAIT
     else if (flow.state === state.FIN_WAIT_1) flow.state = state.CLOSING
     else if (flow.state === state.FIN_WAIT_2) this.#timeWait(flow)

@@ -29,11 +29,21 @@ const MAX_PAYLOAD = 65_535 - 60 - 60
 /** Without an offset in the kernel all that is in flight is copied again by each peek. */
 const MAX_SKIP = 1 << 18
 const EAGAIN = 11
+/** How long an acknowledgment waits for an answer that it can ride on, and what counts as a prompt one (RFC 9293, 3.8.6.3). */
+export const PROMPT_MS = 0.5
+/** How long the poll loop looks for that answer before it sleeps. */
+const EAGER_MS = 0.1
+const REMEMBERED = 256
+/** For a sender that waits for our acknowledgment with more of its request (Nagle), waiting is in vain. */
+const DISTRUST = 16
 
 export class TcpOutput {
   readonly #core: NetCore
   #first: TcpFlow | undefined
   #last: TcpFlow | undefined
+  readonly #later: TcpFlow[] = []
+  /** Which remotes answered promptly, by a hash: a new connection to one of them begins with that. */
+  readonly #promptRemotes = new Uint8Array(REMEMBERED)
   // The segment that was decided on.
   #flow: TcpFlow | undefined
   #sequence = 0
@@ -65,6 +75,36 @@ export class TcpOutput {
   acknowledge(flow: TcpFlow): void {
     flow.acknowledge = true
     this.enqueue(flow)
+  }
+
+  /** As `acknowledge`, unless a segment with data goes before a timer rings. */
+  acknowledgeLater(flow: TcpFlow): void {
+    if (flow.acknowledgeLater) return
+    flow.acknowledgeLater = true
+    this.#core.expect(EAGER_MS)
+    this.#later.push(flow)
+    this.#core.wakeAt(flow.lastHeard + PROMPT_MS)
+  }
+
+  /** A timer rang: what waited has waited long enough. */
+  onTimer(): void {
+    for (const flow of this.#later) {
+      flow.acknowledgeLater = false
+      if (flow.unreported === 0) continue
+      this.#setPrompt(flow, false)
+      flow.distrust = DISTRUST
+      this.acknowledge(flow)
+    }
+    this.#later.length = 0
+  }
+
+  #setPrompt(flow: TcpFlow, prompt: boolean): void {
+    flow.prompt = prompt
+    this.#promptRemotes[remoteHash(flow)] = prompt ? 1 : 0
+  }
+
+  wasPrompt(flow: TcpFlow): boolean {
+    return this.#promptRemotes[remoteHash(flow)] !== 0
   }
 
   /** The length of the next frame; 0: nobody has anything to say now. */
@@ -274,6 +314,7 @@ export class TcpOutput {
     view.setUint16(at + 16, 0)
     view.setUint16(at + 18, 0)
     flow.acknowledge = false
+    flow.unreported = 0
   }
 
   /** The range that changed last, then the others from the left (RFC 2018, 4). */
@@ -306,9 +347,15 @@ export class TcpOutput {
       flow.retransmits++
       // Karn's rule: what went twice tells no time.
       flow.timedAt = 0
-    } else if (flow.timedAt === 0) {
-      flow.timedAt = now
-      flow.timedSequence = advance(this.#sequence, length)
+    } else {
+      if (length > 0 && !flow.prompt && now - flow.lastHeard < PROMPT_MS) {
+        if (flow.distrust > 0) flow.distrust--
+        else this.#setPrompt(flow, true)
+      }
+      if (flow.timedAt === 0) {
+        flow.timedAt = now
+        flow.timedSequence = advance(this.#sequence, length)
+      }
     }
     const end = advance(this.#sequence, length + (fin ? 1 : 0))
     if (distance(end, flow.next) > 0) flow.next = end
@@ -356,6 +403,9 @@ export class TcpOutput {
     else this.sendControl(flow, RST | ACK, flow.next)
   }
 }
+
+const remoteHash = ({ remote, remotePort }: TcpFlow): number =>
+  (remote[15]! ^ (remote[14]! << 3) ^ remotePort ^ (remotePort >> 5)) & (REMEMBERED - 1)
 
 const gsoNeeded = (length: number, mss: number): boolean => length > mss
 

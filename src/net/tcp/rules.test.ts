@@ -114,6 +114,38 @@ describe('TCP, rule by rule', () => {
     expect((await guest.until(({ data }) => data !== '')).at(-1)).toMatchObject({ seq: ack, ack: 1006, data: 'world' })
   })
 
+  it('lets an acknowledgment ride on a prompt answer, and sends it alone after a moment (3.8.6.3)', async () => {
+    await open()
+    send({ data: 'one' })
+    expect(guest.segments()).toMatchObject([{ ack: 1004, data: '' }])
+    host!.write('1')
+    await guest.until(({ data }) => data === '1')
+    // The host answered within the moment, by the test's clock: from now on its answers are waited for.
+    ack = (ack + 1) >>> 0
+    seq = 1004
+    send({ data: 'two' })
+    expect(guest.segments()).toEqual([])
+    host!.write('2')
+    expect(await guest.until(({ data }) => data === '2')).toMatchObject([{ ack: 1007, data: '2' }])
+    ack = (ack + 1) >>> 0
+    seq = 1007
+    send({ data: 'three' })
+    expect(guest.segments()).toEqual([])
+    guest.later(2)
+    expect(guest.segments()).toMatchObject([{ ack: 1012, data: '' }])
+    // That was not prompt. A full segment is never made to wait,
+    // nor one that comes out of order.
+    seq = 1012
+    send({ data: 'four' })
+    expect(guest.segments()).toMatchObject([{ ack: 1016, data: '' }])
+    theFlow().prompt = true
+    seq = 1016
+    send({ data: 'x'.repeat(1460) })
+    expect(guest.segments()).toMatchObject([{ ack: 2476, data: '' }])
+    send({ seq: 3000, data: 'ahead' })
+    expect(guest.segments()).toMatchObject([{ ack: 2476, data: '' }])
+  })
+
   it('keeps what is out of order, says so, and puts it in order (3.10.7.4, RFC 2018)', async () => {
     await open()
     send({ seq: 1006, data: 'world' })

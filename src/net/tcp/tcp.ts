@@ -1,19 +1,20 @@
 /** All TCP connections of one guest: how they begin and end, and what their host sockets and timers do. */
 import { randomInt } from 'node:crypto'
 import { EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP } from '../../host/epoll.ts'
-import { HostError } from '../../host/errors.ts'
 import { closeFd } from '../../host/file.ts'
 import type { IoVector } from '../../host/io-vector.ts'
 import {
   abortSocket,
   connectSocket,
   EINPROGRESS,
+  keepAlive,
   noDelay,
-  openSocket,
   readableBytes,
+  readSocketBytes,
   SOCK_STREAM,
   setPeekOffset,
   socketError,
+  tryOpenSocket,
 } from '../../host/socket.ts'
 import type { NetCore } from '../core.ts'
 import { FlowTable } from '../flow-table.ts'
@@ -34,10 +35,22 @@ const MAX_WAIT_MS = 60_000
 const EHOSTUNREACH = 113
 const ENETUNREACH = 101
 const ETIMEDOUT = 110
+const ECONNREFUSED = 111
+const EAGAIN = 11
 const EPHEMERAL = 32_768
+/** Two hours, as RFC 9293 has it at least; then nine questions, about a minute apart. */
+const KEEP_ALIVE_MS = 7_200_000
+const KEEP_ALIVE_LOOK_MS = 60_000
+const KEEP_ALIVE_PROBES = 9
 
-/** Where a connection of the guest really goes; undefined: nowhere, it is refused. */
-export type Route = (remote: Uint8Array, port: number) => { address: Uint8Array; port: number } | undefined
+/** Where a connection of the guest really goes: to an address, or into a Unix socket that is connected already. */
+export type Target =
+  | { readonly address: Uint8Array; readonly port: number }
+  /** `greets`: the other end says when the connection is taken. */
+  | { readonly fd: number; readonly greets: boolean }
+
+/** Undefined: nowhere, it is refused. */
+export type Route = (remote: Uint8Array, port: number) => Target | undefined
 
 export class Tcp implements FlowEnds {
   readonly #core: NetCore
@@ -48,6 +61,7 @@ export class Tcp implements FlowEnds {
   readonly #route: Route
   readonly #kernelOffsets: boolean
   readonly table = new FlowTable<TcpFlow>(MAX_FLOWS)
+  readonly #greeting = new Uint8Array(1)
   #nextPort = EPHEMERAL
   readonly #onEdge = (flow: TcpFlow, events: number): void => this.#edge(flow, events)
 
@@ -86,29 +100,35 @@ export class Tcp implements FlowEnds {
   }
 
   #open(source: Uint8Array, destination: Uint8Array, segment: Segment): void {
-    const target = this.#route(destination, segment.destinationPort)
-    if (target === undefined) {
-      this.#refuse(source, destination, segment)
-      return
-    }
     if (this.table.full) {
       this.#core.counters.flowsRefused++
       this.#refuse(source, destination, segment)
       return
     }
-    let fd: number
-    try {
-      fd = openSocket(target.address, SOCK_STREAM)
-    } catch (error) {
-      if (!(error instanceof HostError)) throw error
+    const target = this.#route(destination, segment.destinationPort)
+    if (target === undefined) {
+      this.#refuse(source, destination, segment)
+      return
+    }
+    const fd = 'fd' in target ? target.fd : tryOpenSocket(target.address, SOCK_STREAM)
+    if (fd < 0) {
       this.#core.counters.flowsRefused++
       this.#refuse(source, destination, segment)
       return
     }
     const flow = this.#make(fd, source.slice(), segment.sourcePort, destination.slice(), segment.destinationPort)
     this.#input.takeSyn(flow, segment)
+    flow.prompt = this.output.wasPrompt(flow)
+    if ('fd' in target) {
+      flow.unix = true
+      flow.greeting = target.greets ? 'read' : 'none'
+      return
+    }
+    keepAlive(fd)
     const result = connectSocket(fd, target.address, target.port)
-    if (result < 0 && result !== -EINPROGRESS) this.#connectFailed(flow, -result)
+    // A loopback connects at once.
+    if (result === 0) this.#connected(flow)
+    else if (result !== -EINPROGRESS) this.#connectFailed(flow, -result)
   }
 
   #make(fd: number, guest: Uint8Array, guestPort: number, remote: Uint8Array, remotePort: number): TcpFlow {
@@ -123,12 +143,19 @@ export class Tcp implements FlowEnds {
     flow.highest = flow.next
     flow.lastHeard = this.#core.clock()
     this.table.add(flow)
+    this.#core.wakeAt(flow.lastHeard + KEEP_ALIVE_LOOK_MS)
     this.#core.counters.tcpOpened++
     return flow
   }
 
   /** A connection from the host, by an accepted socket, which is taken over. False: it could not be, and is closed. */
-  accept(fd: number, guest: Uint8Array, guestPort: number, from: Uint8Array, unix = false): boolean {
+  accept(
+    fd: number,
+    guest: Uint8Array,
+    guestPort: number,
+    from: Uint8Array,
+    kind: 'inet' | 'unix' | 'greeted' = 'inet',
+  ): boolean {
     let port = 0
     for (let tries = 0; tries < 4096 && port === 0; tries++) {
       const candidate = this.#nextPort
@@ -141,7 +168,8 @@ export class Tcp implements FlowEnds {
       return false
     }
     const flow = this.#make(fd, guest.slice(), guestPort, from.slice(), port)
-    flow.unix = unix
+    flow.unix = kind !== 'inet'
+    if (kind === 'greeted') flow.greeting = 'write'
     flow.scale = 0
     flow.sackPermitted = true
     flow.state = state.SYN_SENT
@@ -165,15 +193,13 @@ export class Tcp implements FlowEnds {
     if (flow.state === state.CLOSED) return
     if (flow.state === state.CONNECTING) {
       if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) === 0) return
-      const errno = socketError(flow.fd)
+      const errno = flow.greeting === 'read' ? this.#greeted(flow) : socketError(flow.fd)
+      if (errno === EAGAIN) return
       if (errno !== 0) {
         this.#connectFailed(flow, errno)
         return
       }
-      this.#hostConnected(flow)
-      flow.state = state.SYN_RECEIVED
-      this.output.sendControl(flow, SYN | ACK, flow.initialSend)
-      this.#arm(flow, flow.roundTrip.timeout)
+      this.#connected(flow)
     }
     if ((events & EPOLLERR) !== 0 && socketError(flow.fd) !== 0) {
       this.fail(flow)
@@ -188,6 +214,23 @@ export class Tcp implements FlowEnds {
       flow.blocked = false
       this.#input.drain(flow)
     }
+  }
+
+  /** The host's end is there: the guest's SYN is answered. */
+  #connected(flow: TcpFlow): void {
+    this.#hostConnected(flow)
+    flow.state = state.SYN_RECEIVED
+    this.output.sendControl(flow, SYN | ACK, flow.initialSend)
+    this.#arm(flow, flow.roundTrip.timeout)
+  }
+
+  /** 0 when another guest has taken the connection, EAGAIN when it has not said so yet. */
+  #greeted(flow: TcpFlow): number {
+    const got = readSocketBytes(flow.fd, this.#greeting)
+    if (got === -EAGAIN) return EAGAIN
+    if (got !== 1) return ECONNREFUSED
+    flow.greeting = 'none'
+    return 0
   }
 
   /** The host could not connect: the guest hears why. */
@@ -222,6 +265,10 @@ export class Tcp implements FlowEnds {
     this.#core.emit(writer.finish(16))
   }
 
+  refuse(flow: TcpFlow, segment: Segment): void {
+    this.#refuse(flow.guest, flow.remote, segment)
+  }
+
   fail(flow: TcpFlow): void {
     if (flow.state === state.CLOSED) return
     this.#core.counters.tcpResets++
@@ -241,13 +288,28 @@ export class Tcp implements FlowEnds {
   }
 
   onTimer(now: number): void {
+    this.output.onTimer()
+    if (this.table.all.size > 0) this.#core.wakeAt(now + KEEP_ALIVE_LOOK_MS)
     for (const flow of this.table.all) {
-      if (flow.deadline === 0) continue
+      if (flow.deadline === 0) {
+        if (flow.state >= state.ESTABLISHED && now - flow.lastHeard >= KEEP_ALIVE_MS) this.#keepAlive(flow, now)
+        continue
+      }
       if (flow.deadline <= now) {
         flow.deadline = 0
         this.#expired(flow, now)
       } else this.#core.wakeAt(flow.deadline)
     }
+  }
+
+  /** A guest that has been silent for long is asked whether it still knows the connection (RFC 9293, 3.8.4). */
+  #keepAlive(flow: TcpFlow, now: number): void {
+    if (now - flow.lastHeard >= KEEP_ALIVE_MS + KEEP_ALIVE_PROBES * KEEP_ALIVE_LOOK_MS) {
+      this.fail(flow)
+      return
+    }
+    this.#core.counters.keepAlives++
+    this.output.sendControl(flow, ACK, advance(flow.unacknowledged, -1))
   }
 
   #expired(flow: TcpFlow, now: number): void {

@@ -2,6 +2,7 @@
 import { IoVector } from '../../host/io-vector.ts'
 import { PollSet } from '../../host/poll.ts'
 import { invert, pseudoSum, sumBytes } from '../checksum.ts'
+import type { Plain } from '../control.ts'
 import { GATEWAY4, GUEST4, type NetworkDescription } from '../description.ts'
 import { type GuestOffloads, MAX_FRAME, type OffloadHeader } from '../link.ts'
 import { NetworkStack } from '../stack.ts'
@@ -73,8 +74,10 @@ export class RawGuest {
   readonly #vector = new IoVector(this.#memory)
   readonly #seen: Uint8Array[] = []
 
-  constructor(description: NetworkDescription = { policy: { allow: ['host.vitrine.internal'] } }) {
+  /** `saved`: what an earlier stack's `save` gave. */
+  constructor(description: NetworkDescription = { policy: { allow: ['host.vitrine.internal'] } }, saved?: Plain) {
     this.stack = new NetworkStack(description, { clock: () => this.now })
+    if (saved !== undefined) this.stack.restore(saved)
     this.stack.start(this.poll, () => {}, NO_OFFLOADS)
   }
 

@@ -32,6 +32,8 @@ export interface Impairment {
   readonly loss?: number
   readonly duplicate?: number
   readonly reorder?: number
+  /** Milliseconds on the way, up to this many, at random; so frames overtake each other. */
+  readonly delay?: number
 }
 
 export interface WireOptions {
@@ -83,6 +85,8 @@ export class Wire {
   }
   readonly #random: () => number
   readonly #impairment: Impairment
+  /** Frames that are on their way. */
+  readonly #slow: { readonly toGuest: boolean; readonly bytes: Uint8Array; readonly at: number }[] = []
   /** Frames that are kept back, to come after later ones: [to the guest, bytes]. */
   readonly #late: { readonly toGuest: boolean; readonly bytes: Uint8Array; after: number }[] = []
 
@@ -150,6 +154,24 @@ export class Wire {
   }
 
   #deliver(toGuest: boolean, bytes: Uint8Array): void {
+    const { delay = 0 } = this.#impairment
+    if (delay === 0) this.#arrive(toGuest, bytes)
+    else this.#slow.push({ toGuest, bytes: bytes.slice(), at: performance.now() + this.#random() * delay })
+  }
+
+  /** What has been on its way for long enough. */
+  #arrivals(): void {
+    if (this.#slow.length === 0) return
+    const now = performance.now()
+    const due = this.#slow.filter(({ at }) => at <= now).sort((a, b) => a.at - b.at)
+    for (const frame of due) {
+      this.#slow.splice(this.#slow.indexOf(frame), 1)
+      this.#arrive(frame.toGuest, frame.bytes)
+    }
+    this.#toKernel()
+  }
+
+  #arrive(toGuest: boolean, bytes: Uint8Array): void {
     if (toGuest) {
       writeSocketBytes(this.#fd, bytes)
       return
@@ -203,7 +225,12 @@ export class Wire {
     const end = Date.now() + limitMs
     while (!done()) {
       if (Date.now() > end) throw new Error(`the wire was not done after ${limitMs} ms`)
-      if (this.poll.wait(0) === 0) this.poll.wait(1)
+      // Some turns of the stack's loop for one of Node's, which would be most of the time.
+      const pause = performance.now() + 3
+      do {
+        if (this.poll.wait(0) === 0) this.poll.wait(1)
+        this.#arrivals()
+      } while (performance.now() < pause && !done())
       await new Promise(resolve => setImmediate(resolve))
     }
   }
