@@ -8,6 +8,7 @@ import type { IoVector } from '../host/io-vector.ts'
  */
 export type ExtentKind = 'data' | 'compressed' | 'zero' | 'hole'
 
+/** A run of bytes of a disk that are of one kind. */
 export interface Extent {
   readonly kind: ExtentKind
   readonly length: number
@@ -15,6 +16,7 @@ export interface Extent {
   readonly hostOffset: number
 }
 
+/** An open disk image, raw or QCOW2. */
 export interface BlockImage {
   readonly path: string
   readonly format: 'raw' | 'qcow2'

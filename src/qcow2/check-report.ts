@@ -1,6 +1,7 @@
 /** What a check found, and the words for it. */
 const MAX_MESSAGES = 100
 
+/** What a check found. */
 export class CheckReport {
   /** Things that lose data: a missing reference, a wrong flag, a table that overlaps another. */
   corruptions = 0

@@ -11,6 +11,7 @@ import { getRefcount } from './refcount-width.ts'
 import { repairImage } from './repair.ts'
 import { FileStorage, type Storage } from './storage.ts'
 
+/** What a check does about what it finds. */
 export interface CheckOptions extends WalkOptions {
   /** `leaks`: give back what nothing uses. `all`: also rebuild refcounts and flags, and drop impossible entries. */
   readonly repair?: 'leaks' | 'all'

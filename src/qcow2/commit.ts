@@ -6,6 +6,7 @@ import { DiskError } from './errors.ts'
 import { backingFormatOf, type OpenOptions, openDisk, resolveBacking } from './open.ts'
 import type { Qcow2Image } from './qcow2-image.ts'
 
+/** How an overlay is written to the file below it. */
 export interface CommitOptions {
   readonly backingFolders?: OpenOptions['backingFolders']
   /** Leaves the overlay as it is: it shows the same afterwards either way. */

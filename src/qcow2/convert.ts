@@ -16,6 +16,7 @@ import { Qcow2Image } from './qcow2-image.ts'
 import { RawImage } from './raw-image.ts'
 import { FileStorage } from './storage.ts'
 
+/** What the copy of a disk is to be. */
 export interface ConvertOptions extends Omit<CreateOptions, 'size' | 'backing'> {
   readonly format: DiskFormat
   /** Packs every cluster (QCOW2 only). */

@@ -34,6 +34,7 @@ export interface CreateOptions {
   readonly backing?: { readonly file: string; readonly format: DiskFormat }
 }
 
+/** What a new disk is to be. */
 export interface CreateFileOptions extends CreateOptions {
   readonly format: DiskFormat
   /** Replaces a file that is there. */

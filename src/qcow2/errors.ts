@@ -18,6 +18,7 @@ export type DiskErrorCode =
   | 'INVALID_ARGUMENT'
   | 'CLOSED'
 
+/** A disk image that cannot be used as asked. */
 export class DiskError extends Error {
   readonly code: DiskErrorCode
   /** The image that the error is about. */

@@ -6,6 +6,7 @@ import { COMPAT_LAZY_REFCOUNTS, COMPRESSION_ZSTD, INCOMPAT_CORRUPT, INCOMPAT_DIR
 import { Qcow2Image } from './qcow2-image.ts'
 import type { Snapshot } from './snapshots.ts'
 
+/** What a disk image is. */
 export interface DiskInfo {
   readonly path: string
   readonly format: 'raw' | 'qcow2'
@@ -26,6 +27,7 @@ export interface DiskInfo {
   }
 }
 
+/** What an open image is, without what is below it. */
 export function infoOf(image: BlockImage): DiskInfo {
   const common = {
     path: image.path,

@@ -2,6 +2,7 @@
 import type { BlockImage } from './block-image.ts'
 import { chainExtent } from './chain.ts'
 
+/** A run of bytes and the file of the chain that holds them; the fields are those of `qemu-img map`. */
 export interface MapEntry {
   start: number
   length: number

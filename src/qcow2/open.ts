@@ -13,8 +13,10 @@ import { Qcow2Image } from './qcow2-image.ts'
 import { RawImage } from './raw-image.ts'
 import { FileStorage } from './storage.ts'
 
+/** The formats that can be opened. */
 export type DiskFormat = 'raw' | 'qcow2'
 
+/** How a disk is opened. */
 export interface OpenOptions extends CacheSizes {
   /** Never guessed from the contents: a guest could write a QCOW2 header to its raw disk. See `probeFormat`. */
   readonly format: DiskFormat
@@ -46,6 +48,7 @@ export function probeFormat(path: string): DiskFormat {
   }
 }
 
+/** Opens a disk and the files below it; the caller closes it. */
 export function openDisk(path: string, options: OpenOptions & { readonly format: 'qcow2' }): Qcow2Image
 export function openDisk(path: string, options: OpenOptions): BlockImage
 export function openDisk(path: string, options: OpenOptions): BlockImage {

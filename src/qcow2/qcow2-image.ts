@@ -151,10 +151,11 @@ export class Qcow2Image implements BlockImage {
     const cluster = Math.floor(offset / clusterSize)
     const within = offset - cluster * clusterSize
     const bounce = this.#bounce
+    // One read for what lies before and behind: what is in between is written over below.
     if (length < clusterSize) {
-      bounce.fill(0)
-      this.#readBounce(cluster * clusterSize, 0, within)
-      this.#readBounce(cluster * clusterSize, within + length, clusterSize)
+      const from = within === 0 ? length : 0
+      const to = within + length === clusterSize ? within : clusterSize
+      this.#readBounce(cluster * clusterSize, from, to)
     }
     vector.copyTo(bounce.subarray(within, within + length), done)
     mapping.lookupCluster(cluster)
@@ -172,10 +173,11 @@ export class Qcow2Image implements BlockImage {
     return length
   }
 
-  /** Reads bytes `from` to `to` of a cluster of the disk into the bounce buffer; what is past the end stays zeros. */
+  /** Reads bytes `from` to `to` of a cluster of the disk into the bounce buffer; what is past the end is zeros. */
   #readBounce(clusterOffset: number, from: number, to: number): void {
-    const end = Math.min(to, this.sizeBytes - clusterOffset)
-    if (end <= from) return
+    const end = Math.max(from, Math.min(to, this.sizeBytes - clusterOffset))
+    if (end < to) this.#bounce.fill(0, end, to)
+    if (end === from) return
     this.#bounceVector.clear()
     this.#bounceVector.push(from, end - from)
     this.readv(clusterOffset + from, this.#bounceVector)

@@ -6,6 +6,7 @@ import { type DiskFormat, type OpenOptions, openDisk, resolveBacking } from './o
 import type { Qcow2Image } from './qcow2-image.ts'
 import { rewriteHeader } from './rewrite-header.ts'
 
+/** What a disk is to stand on. */
 export interface RebaseOptions {
   /** The new backing file, named as the image shall name it (relative to the image); undefined for none. */
   readonly backing: { readonly file: string; readonly format: DiskFormat } | undefined

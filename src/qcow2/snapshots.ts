@@ -5,6 +5,7 @@ import type { Header } from './header.ts'
 import { MAX_L1_BYTES, MAX_OFFSET, MAX_SNAPSHOT_TABLE_BYTES } from './layout.ts'
 import type { Storage } from './storage.ts'
 
+/** A snapshot inside of a QCOW2 file. */
 export interface Snapshot {
   readonly id: string
   readonly name: string
