@@ -22,4 +22,6 @@ export const WASM_MODULES: readonly WasmModuleSpec[] = [
   { name: 'lz4' },
   // The internet checksum, for frames whose checksums the guest's driver does not leave to us.
   { name: 'checksum' },
+  // Checksums of snapshot files.
+  { name: 'xxhash' },
 ]

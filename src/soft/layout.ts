@@ -1,7 +1,7 @@
 /**
  * Where the software CPU keeps its things in the shared memory, from SOFT_CPU_BASE up:
  *
- *   states of 8 vCPUs | chips | doorbells | dirty log | a vCPU each: TLBs, jump cache, block hash, page lists | code-page maps | arenas
+ *   states of 8 vCPUs | chips | inbox | doorbells | dirty log | a vCPU each: TLBs, jump cache, block hash, page lists | code-page maps | arenas
  */
 import {
   CHIPS_SIZE,
@@ -23,6 +23,7 @@ import {
   S_RAM_LOW,
   S_RAM_OFFSET,
   S_RAM_PAGES,
+  S_REGION_CACHE,
   S_TLB_KERNEL,
   S_TLB_USER,
   S_TSC_KHZ,
@@ -34,13 +35,16 @@ import { MIB, RAM_OFFSET, SOFT_CPU_BASE, SOFT_CPU_END } from '../memory/layout.t
 export const vcpuStateBase = (index: number): number => SOFT_CPU_BASE + index * VCPU_STATE_SIZE
 
 export const CHIPS_BASE = SOFT_CPU_BASE + MAX_VCPUS * VCPU_STATE_SIZE
+/** Words of an Int32Array: what waits for the end of a slice in lockstep, interrupt lines and whether the vCPU is to leave the guest. */
+export const INBOX_LINES = (CHIPS_BASE + 0x800) >> 2
+export const INBOX_KICK = INBOX_LINES + 1
 /** u32 count, then entries of f64 address, u32 match, i32 descriptor. */
 export const DOORBELLS_BASE = CHIPS_BASE + 0x1000
 export const MAX_DOORBELLS = 255
 const DIRTY_BASE = CHIPS_BASE + 0x1_0000
 const PRIVATE_BASE = DIRTY_BASE + 0x2_0000
 
-const TLB_BYTES = 2048 * 32
+const TLB_BYTES = 4096 * 32
 const JUMP_CACHE_BYTES = 4096 * 16
 const BLOCK_HASH_BYTES = 65536 * 4
 /** More than this for blocks does not pay: a boot uses about 16 MiB. */
@@ -67,6 +71,7 @@ export function layOut(memory: GuestMemory, cpus: number, deterministic: boolean
     kernel: take(TLB_BYTES),
     user: take(TLB_BYTES),
     jumps: take(JUMP_CACHE_BYTES),
+    regions: take(JUMP_CACHE_BYTES),
     hash: take(BLOCK_HASH_BYTES),
     lists: take(pages * 4),
   }))
@@ -83,6 +88,7 @@ export function layOut(memory: GuestMemory, cpus: number, deterministic: boolean
     put(S_TLB_KERNEL, area.kernel)
     put(S_TLB_USER, area.user)
     put(S_JUMP_CACHE, area.jumps)
+    put(S_REGION_CACHE, area.regions)
     put(S_BLOCK_HASH, area.hash)
     put(S_PAGE_BLOCKS, area.lists)
     put(S_CODE_PAGES, codePages)

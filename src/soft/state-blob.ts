@@ -41,11 +41,14 @@ export function packVcpu(memory: GuestMemory, base: number, now: number): Uint8A
   return out
 }
 
-export function unpackVcpu(memory: GuestMemory, base: number, state: Uint8Array, now: number): void {
+/** `clock`, what it says now, is undefined for a clock that is part of the state, as retired instructions are: it goes on from where it was by itself. */
+export function unpackVcpu(memory: GuestMemory, base: number, state: Uint8Array, clock: number | undefined): void {
   const view = new DataView(state.buffer, state.byteOffset, state.byteLength)
   if (state.length !== SIZE + 8 || view.getUint32(0, true) !== MAGIC || view.getUint32(4, true) !== SIZE) {
     throw new SoftError('BAD_STATE', `${state.length} bytes are not a saved vCPU of this version (${SIZE + 8} bytes)`)
   }
+  const savedNow = view.getFloat64(SIZE, true)
+  const now = clock ?? savedNow
   const kept = KEPT.map(offset => memory.view.getUint32(base + offset, true))
   let at = HEADER
   for (const [start, end] of PARTS) {
@@ -59,7 +62,7 @@ export function unpackVcpu(memory: GuestMemory, base: number, state: Uint8Array,
   }
   // The time-stamp counter goes on from where it was: the clock has moved by now - saved.
   const offset = memory.view.getBigInt64(base + S.S_TSC_OFFSET, true)
-  const moved = BigInt(Math.round(view.getFloat64(at, true) - now))
+  const moved = BigInt(Math.round(savedNow - now))
   memory.view.setBigInt64(base + S.S_TSC_OFFSET, offset + moved, true)
   KEPT.forEach((offset, index) => {
     memory.view.setUint32(base + offset, kept[index]!, true)

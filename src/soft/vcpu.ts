@@ -5,6 +5,7 @@ import type {
   CpuRegisters,
   IoHandler,
   SoftOptions,
+  StepExit,
   SystemRegisters,
   Vcpu,
   VcpuExit,
@@ -15,7 +16,6 @@ import { GuestMemory } from '../memory/guest-memory.ts'
 import { adoptWasmModule, instantiateOnMemory } from '../wasm/loader.ts'
 import { type Clock, openClock } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
-import { SoftError } from './errors.ts'
 import { AUTOMATIC, EAGER, JitTier, type TierExports, type TierSettings } from './jit/tier.ts'
 import { attentionIndex, vcpuStateBase } from './layout.ts'
 import { seedRandom } from './random.ts'
@@ -93,7 +93,7 @@ export class SoftVcpu implements Vcpu {
     this.#slice = eager ? EAGER_SLICE : SLICE
     this.#view.setUint32(this.#base + S.S_JIT_THRESHOLD, 0, true)
     // In deterministic mode both tiers stop at the same instructions, so that it does not matter what was compiled when.
-    const automatic = { ...AUTOMATIC, everyEdge: detail.deterministic }
+    const automatic = { ...AUTOMATIC, everyEdge: detail.deterministic, background: !detail.deterministic }
     const chosen = settings ?? (eager ? EAGER : detail.tier === 'auto' && AUTO_COMPILES ? automatic : undefined)
     if (chosen) this.#jit = new JitTier(ticket.wasm, this.#base, this.#wasm, chosen)
   }
@@ -161,13 +161,21 @@ export class SoftVcpu implements Vcpu {
           break
         case S.EXIT_KICK:
           return { reason: 'kicked' }
-        case S.EXIT_STOPPED:
-          return { reason: 'stopped' }
-        case S.EXIT_SHUTDOWN:
-          return { reason: 'shutdown', dump: this.#dump() }
         default:
-          return { reason: 'internal-error', message: 'the CPU gave up', dump: this.#dump() }
+          return this.#end()
       }
+    }
+  }
+
+  /** Why the CPU cannot go on. */
+  #end(): Exclude<VcpuExit, { reason: 'kicked' }> {
+    switch (this.#get(S.S_EXIT)) {
+      case S.EXIT_STOPPED:
+        return { reason: 'stopped' }
+      case S.EXIT_SHUTDOWN:
+        return { reason: 'shutdown', dump: this.dump() }
+      default:
+        return { reason: 'internal-error', message: 'the CPU gave up', dump: this.dump() }
     }
   }
 
@@ -184,28 +192,57 @@ export class SoftVcpu implements Vcpu {
   #idle(): void {
     const due = this.#wasm.nextDeadline()
     const now = this.#wasm.currentTime()
-    if (due <= now) return
-    if (this.#detail.deterministic && due !== Number.POSITIVE_INFINITY) {
-      const at = this.#base + S.S_IDLE_SKIPPED
-      this.#view.setFloat64(at, this.#view.getFloat64(at, true) + (due - now), true)
-      return
-    }
+    if (due <= now || (this.#detail.deterministic && this.skipIdle())) return
     const timeout = due === Number.POSITIVE_INFINITY ? undefined : (due - now) / 1e6
     Atomics.wait(this.#words, attentionIndex(this.index), S.ATTN_HALT, timeout)
   }
 
-  /** Runs at most `count` instructions, one block each when `count` is 1. For tests and debuggers. */
-  step(io: IoHandler, count: number): number {
+  /** Deterministic time goes on to the next timer; false when none is set. */
+  skipIdle(): boolean {
+    const due = this.#wasm.nextDeadline()
+    if (due === Number.POSITIVE_INFINITY) return false
+    const at = this.#base + S.S_IDLE_SKIPPED
+    const skipped = Math.max(0, due - this.#wasm.currentTime())
+    this.#view.setFloat64(at, this.#view.getFloat64(at, true) + skipped, true)
+    return true
+  }
+
+  /** Runs about `count` instructions, whole blocks: EXIT_* of wasm/cpu/state.ts. A halted CPU is left so. */
+  slice(io: IoHandler, count: number): number {
     this.#io = io
     this.#wasm.pollTimers()
     this.#wasm.run(count)
     this.#jit?.poll()
-    const exit = this.#get(S.S_EXIT)
-    if (exit === S.EXIT_HALT && this.#detail.deterministic) this.#idle()
-    return exit
+    return this.#get(S.S_EXIT)
   }
 
-  /** Makes blocks of one instruction, so that `step(io, 1)` is exact. */
+  step(io: IoHandler, count: number): StepExit {
+    const before = this.#retired()
+    this.setStepping(true)
+    try {
+      for (let done = 0; done < count; done++) {
+        switch (this.slice(io, 1)) {
+          case S.EXIT_BUDGET:
+          case S.EXIT_KICK:
+            break
+          case S.EXIT_HALT:
+            if (this.#detail.bare) return { reason: 'halted' }
+            return { reason: 'stepped', retired: this.#retired() - before, waits: true }
+          default:
+            return this.#end()
+        }
+      }
+    } finally {
+      this.setStepping(false)
+    }
+    return { reason: 'stepped', retired: this.#retired() - before, waits: false }
+  }
+
+  #retired(): number {
+    return Number(this.#view.getBigUint64(this.#base + S.S_RETIRED, true))
+  }
+
+  /** Makes blocks of one instruction. */
   setStepping(on: boolean): void {
     const at = this.#base + S.S_OPTIONS
     const options = this.#view.getUint32(at, true)
@@ -246,10 +283,17 @@ export class SoftVcpu implements Vcpu {
   }
 
   restore(state: Uint8Array): void {
-    unpackVcpu(this.#memory, this.#base, state, this.#wasm.currentTime())
+    const now = this.#detail.deterministic ? undefined : this.#wasm.currentTime()
+    unpackVcpu(this.#memory, this.#base, state, now)
     // A clone must not repeat the original's random numbers.
     if (!this.#detail.deterministic) seedRandom(this.#view, this.#base, false)
+    this.forgetTranslations()
+  }
+
+  /** Memory was changed from outside: nothing that was decoded or translated holds any more. */
+  forgetTranslations(): void {
     this.#wasm.resetBlocks()
+    this.#jit?.forget()
     this.#wasm.flushTlbAll()
     this.#wasm.updateMode()
   }
@@ -270,13 +314,15 @@ export class SoftVcpu implements Vcpu {
       halts: count(S.S_COUNT_HALTS),
       compiledEntries: count(S.S_JIT_ENTRIES),
       compiledInstructions: count(S.S_JIT_RETIRED),
+      compiledMisses: count(S.S_COUNT_RESUMES),
       compiledRegions: this.#jit?.counters.regions ?? 0,
       compiledBytes: this.#jit?.counters.bytes ?? 0,
-      compileMilliseconds: this.#jit?.counters.milliseconds ?? 0,
+      lostCompilers: this.#jit?.counters.lostThreads ?? 0,
+      compiledEvictions: this.#jit?.counters.evictions ?? 0,
     }
   }
 
-  #dump(): CpuDump {
+  dump(): CpuDump {
     const registers = this.readRegisters()
     const system = this.readSystemRegisters()
     return { registers, system, code: this.readVirtual(system.cs.base + registers.rip, 16) }
@@ -298,13 +344,7 @@ export class SoftVcpu implements Vcpu {
   }
 
   close(): void {
+    this.#jit?.close()
     this.#io = undefined
   }
-}
-
-export function openSoftVcpu(ticket: VcpuTicket, settings?: TierSettings): SoftVcpu {
-  if (ticket.accelerator !== 'soft') {
-    throw new SoftError('BAD_TICKET', `a ticket of the accelerator '${ticket.accelerator}' came to the software CPU`)
-  }
-  return new SoftVcpu(ticket, settings)
 }

@@ -3,12 +3,15 @@ import * as S from '../../wasm/cpu/state.ts'
 import type { DoorbellTicket, InterruptTicket, VcpuTicket, VirtualMachine, VmOptions } from '../accel/contract.ts'
 import { createEventFd } from '../host/event-fd.ts'
 import { closeFd } from '../host/file.ts'
+import { addressOf } from '../host/libc.ts'
+import { preferHugePages } from '../host/memory-advice.ts'
 import type { GuestMemory } from '../memory/guest-memory.ts'
+import { SOFT_CPU_BASE } from '../memory/layout.ts'
 import { wasmModule } from '../wasm/loader.ts'
 import { monotonicNow } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
 import { SoftError } from './errors.ts'
-import { attentionIndex, dirtyMapBase, layOut, vcpuStateBase } from './layout.ts'
+import { attentionIndex, dirtyMapBase, INBOX_KICK, INBOX_LINES, layOut, vcpuStateBase } from './layout.ts'
 import { seedRandom } from './random.ts'
 import { packChips, unpackChips } from './state-blob.ts'
 import type { SoftVcpuDetail } from './vcpu.ts'
@@ -30,13 +33,16 @@ export class SoftVm implements VirtualMachine {
     }
     this.memory = options.memory
     this.cpus = options.cpus
-    const deterministic = options.soft?.deterministic ?? false
+    const lockstep = options.soft?.tier === 'lockstep'
+    const deterministic = lockstep || (options.soft?.deterministic ?? false)
     if (deterministic && options.cpus > 1) {
       throw new SoftError('BAD_SETTING', 'a deterministic machine has one CPU: threads do not repeat themselves')
     }
-    if (options.soft?.tier === 'lockstep') {
-      throw new SoftError('BAD_SETTING', 'lockstep needs two machines side by side: test/soft/lockstep.ts makes them')
+    if (lockstep && options.soft?.trace) {
+      throw new SoftError('BAD_SETTING', "a machine in lockstep is not traced: trace it with tier 'interpreter'")
     }
+    // Tables and RAM are touched all over: with small pages the host's own translation misses cost more than ours.
+    preferHugePages(addressOf(this.memory.bytes) + SOFT_CPU_BASE, this.memory.bytes.length - SOFT_CPU_BASE)
     layOut(this.memory, this.cpus, deterministic)
     for (let index = 0; index < this.cpus; index++) seedRandom(this.memory.view, vcpuStateBase(index), deterministic)
     this.#words = new Int32Array(this.memory.wasm.buffer)
@@ -56,16 +62,32 @@ export class SoftVm implements VirtualMachine {
     return { accelerator: 'soft', index, wasm: this.memory.wasm, detail: this.#detail }
   }
 
+  get #lockstep(): boolean {
+    return this.#detail.tier === 'lockstep'
+  }
+
   kick(index: number): void {
+    if (this.#lockstep) {
+      Atomics.store(this.#words, INBOX_KICK, 1)
+      // Who sleeps there wakes without a line.
+      Atomics.notify(this.#words, INBOX_LINES)
+      return
+    }
     Atomics.or(this.#words, attentionIndex(index), S.ATTN_KICK)
     Atomics.notify(this.#words, attentionIndex(index))
   }
 
   interruptLine(gsi: number): InterruptTicket {
-    return { kind: 'soft', gsi, wasm: this.memory.wasm }
+    return { kind: 'soft', gsi, wasm: this.memory.wasm, held: this.#lockstep }
   }
 
   doorbell(address: number, match: number): DoorbellTicket {
+    if (this.#lockstep) {
+      throw new SoftError(
+        'BAD_SETTING',
+        'a machine in lockstep has no devices: they write to memory at moments that do not repeat',
+      )
+    }
     const fd = createEventFd()
     this.#doorbells.add(address, match, fd)
     const ticket = { address, match, fd }
@@ -114,8 +136,20 @@ export class SoftVm implements VirtualMachine {
     })
   }
 
+  dirtyLogSettled(): boolean {
+    for (let index = 0; index < this.cpus; index++) {
+      if (Atomics.load(this.#words, (vcpuStateBase(index) + S.S_DROP_WRITERS) >> 2) !== 0) return false
+    }
+    return true
+  }
+
+  /** As the vCPUs see it: in deterministic mode what the only one of them has retired and skipped (wasm/cpu/time.ts). */
   #now(): number {
-    return monotonicNow() - this.#detail.origin
+    if (!this.#detail.deterministic) return monotonicNow() - this.#detail.origin
+    const { view } = this.memory
+    const base = vcpuStateBase(0)
+    const ran = Number(view.getBigInt64(base + S.S_RETIRED, true)) - view.getInt32(base + S.S_BUDGET, true)
+    return ran + view.getFloat64(base + S.S_IDLE_SKIPPED, true)
   }
 
   save(): Uint8Array {

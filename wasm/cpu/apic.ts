@@ -3,6 +3,7 @@ import { ioapicEoi } from './ioapic'
 import { cpu } from './cpu'
 import { raiseGp } from './fault'
 import { hostWake } from './host'
+import { picPending } from './pic'
 import {
   ATTN_INTERRUPT,
   S_APIC,
@@ -154,6 +155,11 @@ export function takesExtInt(): bool {
   return (lint & (MASKED | 0x700)) == 0x700
 }
 
+/** Called when interrupts may have become deliverable: looks at them at the next block head, if there are any. */
+export function noteDeliverable(): void {
+  if (pendingVector() >= 0 || (takesExtInt() && picPending())) atomic.or<u32>(cpu + S_ATTENTION, ATTN_INTERRUPT)
+}
+
 function endOfInterrupt(): void {
   const vector = highest(ISR)
   if (vector < 0) return
@@ -161,7 +167,7 @@ function endOfInterrupt(): void {
   const bit: u32 = 1 << (<u32>vector & 31)
   atomic.and<u32>(reg(cpu, ISR + word), ~bit)
   if (atomic.load<u32>(reg(cpu, TMR + word)) & bit) ioapicEoi(<u32>vector)
-  atomic.or<u32>(cpu + S_ATTENTION, ATTN_INTERRUPT)
+  noteDeliverable()
 }
 
 // ---- timer ----------------------------------------------------------------------------------------------------------

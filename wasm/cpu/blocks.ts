@@ -3,7 +3,7 @@ import { markCode } from './code-pages'
 import { cpu } from './cpu'
 import { decodeEnds, decodeOne } from './decode'
 import { raiseUd } from './fault'
-import { TLB_ADDEND, TLB_EXEC, PAGE_MASK, tlbSlot } from './memory'
+import { TLB_ADDEND, TLB_EXEC, TLB_META, PAGE_MASK, tlbSlot } from './memory'
 import { translate } from './memory-slow'
 import {
   BLK_COUNT,
@@ -15,6 +15,8 @@ import {
   BLK_MODE,
   BLK_PAGE,
   BLK_PAGE_NEXT,
+  BLK_SECOND,
+  BLK_TWIN,
   BLK_VALID,
   H_FALL,
   OP_HANDLER,
@@ -39,12 +41,13 @@ import {
   S_COUNT_CACHE_RESETS,
   S_FAULT,
   S_INDEX,
+  S_JIT_QUEUED,
   S_JUMP_CACHE,
   S_JUMP_KEY,
   S_MODE,
   S_PAGE_BLOCKS,
   S_RAM_PAGES,
-  S_SCRATCH_BLOCK,
+  S_REGION_CACHE,
   S_SEG,
   S_TEMP2,
   SEG_BASE,
@@ -52,8 +55,9 @@ import {
   SEG_STRIDE,
 } from './state'
 import { raiseGp } from './fault'
+import { noteCode, TLBM_GLOBAL } from './tlb'
 
-/** Where run() may link the block it asks for next: 0 once the arena was emptied under it, or for a block that is not cached. */
+/** Where run() may link the block it asks for next: 0 once the arena was emptied under it. */
 export let linkAllowed: usize = 0
 @inline
 export function setLinkAllowed(slot: usize): void {
@@ -68,11 +72,17 @@ export function jumpSlot(rip: u64): usize {
   return <usize>load<u32>(cpu, S_JUMP_CACHE) + (((<u32>rip ^ (<u32>(rip >> 12) << 2)) & (JUMP_CACHE_ENTRIES - 1)) << 4)
 }
 
+/** What the key of a jump-cache entry for `rip` must be to be valid now. */
+@inline
+export function jumpKey(c: usize, rip: u64): u32 {
+  return load<u32>(c + (<usize>(rip >> 63) << 2), S_JUMP_KEY)
+}
+
 /** The block at CS-relative `rip`, decoded if need be; 0 when fetching faulted (S_FAULT is set). */
 @inline
 export function findBlock(rip: u64): usize {
   const slot = jumpSlot(rip)
-  if (load<u64>(slot) == rip && load<u32>(slot, 12) == load<u32>(cpu, S_JUMP_KEY)) {
+  if (load<u64>(slot) == rip && load<u32>(slot, 12) == jumpKey(cpu, rip)) {
     const block: usize = load<u32>(slot, 8)
     if (load<u32>(block, BLK_VALID)) return block
   }
@@ -106,17 +116,28 @@ function findBlockSlow(rip: u64): usize {
   const bucket = bucketOf(host)
   let block: usize = load<u32>(bucket)
   while (block) {
-    if (load<u32>(block, BLK_HOST) == <u32>host && load<u32>(block, BLK_MODE) == mode && load<u32>(block, BLK_VALID)) break
+    if (load<u32>(block, BLK_HOST) == <u32>host && load<u32>(block, BLK_MODE) == mode && load<u32>(block, BLK_VALID)) {
+      const second = load<u32>(block, BLK_SECOND)
+      if (!second) break
+      // It counts only where the page that follows is the one it was decoded from.
+      const follows = codeAddress((linear & PAGE_MASK) + 4096)
+      if (!follows) return 0
+      if (second == <u32>follows) {
+        noteCode(linear + 4096, (load<u32>(tlbSlot(linear + 4096), TLB_META) & TLBM_GLOBAL) != 0)
+        break
+      }
+    }
     block = load<u32>(block, BLK_HASH_NEXT)
   }
   if (!block) {
     block = decodeBlock(host, linear, mode)
-    if (!block || block == c + S_SCRATCH_BLOCK) return block
+    if (!block) return 0
   }
   const slot = jumpSlot(rip)
   store<u64>(slot, rip)
   store<u32>(slot, <u32>block, 8)
-  store<u32>(slot, load<u32>(c, S_JUMP_KEY), 12)
+  store<u32>(slot, jumpKey(c, rip), 12)
+  noteCode(linear, (load<u32>(tlbSlot(linear), TLB_META) & TLBM_GLOBAL) != 0)
   return block
 }
 
@@ -131,10 +152,12 @@ export function resetBlocks(): void {
   const c = cpu
   memory.fill(load<u32>(c, S_BLOCK_HASH), 0, BLOCK_HASH_BUCKETS * 4)
   memory.fill(load<u32>(c, S_JUMP_CACHE), 0xff, JUMP_CACHE_ENTRIES * 16)
+  memory.fill(load<u32>(c, S_REGION_CACHE), 0xff, JUMP_CACHE_ENTRIES * 16)
   const pages = load<u32>(c, S_RAM_PAGES)
   memory.fill(load<u32>(c, S_PAGE_BLOCKS), 0, pages << 2)
   memory.fill(<usize>load<u32>(c, S_CODE_PAGES) + ((load<u32>(c, S_INDEX) * pages) << 2), 0, pages << 2)
   linkAllowed = 0
+  store<u32>(c, 0, S_JIT_QUEUED)
   store<u32>(c, load<u32>(c, S_ARENA), S_ARENA_NEXT)
   store<u64>(c, load<u64>(c, S_COUNT_CACHE_RESETS) + 1, S_COUNT_CACHE_RESETS)
 }
@@ -167,7 +190,7 @@ function decodeBlock(host: usize, linear: u64, mode: u32): usize {
       length = decodeOne(op, copy, mode, offset)
       if (length > left) {
         if (count) break
-        return decodeCrossing(host, left, linear, mode)
+        return decodeCrossing(block, host, left, linear, mode)
       }
     }
     op += OP_RECORD_SIZE
@@ -182,17 +205,25 @@ function decodeBlock(host: usize, linear: u64, mode: u32): usize {
     endWithFall(op, offset)
     op += OP_RECORD_SIZE
   }
-  finish(block, host, mode, count, fall, offset)
+  finish(block, host, mode, count, offset)
   store<u32>(c, <u32>op, S_ARENA_NEXT)
+  enterHash(block, host)
+  enterPage(block, host)
+  return block
+}
+
+function enterHash(block: usize, host: usize): void {
   const bucket = bucketOf(host)
   store<u32>(block, load<u32>(bucket), BLK_HASH_NEXT)
   store<u32>(bucket, <u32>block)
+}
+
+function enterPage(block: usize, host: usize): void {
   const page = ramPage(host)
-  const head: usize = <usize>load<u32>(c, S_PAGE_BLOCKS) + (page << 2)
+  const head: usize = <usize>load<u32>(cpu, S_PAGE_BLOCKS) + (page << 2)
   store<u32>(block, page, BLK_PAGE)
   store<u32>(block, load<u32>(head), BLK_PAGE_NEXT)
   store<u32>(head, <u32>block)
-  return block
 }
 
 function endWithFall(op: usize, offset: u32): void {
@@ -203,7 +234,7 @@ function endWithFall(op: usize, offset: u32): void {
   store<i64>(op, offset, OP_IMM)
 }
 
-function finish(block: usize, host: usize, mode: u32, count: u32, fall: bool, length: u32): void {
+function finish(block: usize, host: usize, mode: u32, count: u32, length: u32): void {
   memory.fill(block, 0, BLK_HEADER_SIZE)
   store<u32>(block, <u32>host, BLK_HOST)
   store<u32>(block, mode, BLK_MODE)
@@ -213,18 +244,33 @@ function finish(block: usize, host: usize, mode: u32, count: u32, fall: bool, le
   store<u64>(cpu, load<u64>(cpu, S_COUNT_BLOCKS_DECODED) + 1, S_COUNT_BLOCKS_DECODED)
 }
 
-/** A block of the one instruction at `host` that runs into the next linear page. It is not cached. */
-function decodeCrossing(host: usize, left: u32, linear: u64, mode: u32): usize {
+/**
+ * A block of the one instruction at `host` that runs into the next linear page. A header in that page's list stands for its second part, so
+ * that stores there drop it.
+ */
+function decodeCrossing(block: usize, host: usize, left: u32, linear: u64, mode: u32): usize {
+  const c = cpu
   const second = codeAddress(linear + left)
   if (!second) return 0
-  const copy = cpu + S_TEMP2
+  markCode(second, 16)
+  const copy = c + S_TEMP2
   memory.copy(copy, host, left)
   memory.copy(copy + left, second, 16)
-  linkAllowed = 0
-  const block = cpu + S_SCRATCH_BLOCK
-  const op = block + BLK_HEADER_SIZE
+  let op = block + BLK_HEADER_SIZE
   const length = decodeOne(op, copy, mode, 0)
-  finish(block, host, mode, 1, !decodeEnds(), length)
-  if (!decodeEnds()) endWithFall(op + OP_RECORD_SIZE, length)
+  op += OP_RECORD_SIZE
+  if (!decodeEnds()) {
+    endWithFall(op, length)
+    op += OP_RECORD_SIZE
+  }
+  finish(block, host, mode, 1, length)
+  store<u32>(block, <u32>second, BLK_SECOND)
+  finish(op, second, mode, 0, max<i32>(<i32>length - <i32>left, 1))
+  store<u32>(op, <u32>block, BLK_TWIN)
+  store<u32>(c, <u32>op + BLK_HEADER_SIZE, S_ARENA_NEXT)
+  enterHash(block, host)
+  enterPage(block, host)
+  enterPage(op, second)
+  noteCode(linear + left, (load<u32>(tlbSlot(linear + left), TLB_META) & TLBM_GLOBAL) != 0)
   return block
 }

@@ -4,7 +4,7 @@
  * blocks that overlap the bytes written. Maps lie one after the other, a vCPU each; lists of blocks are private.
  */
 import { cpu } from './cpu'
-import { BLK_COUNT, BLK_HEADER_SIZE, BLK_HOST, BLK_JIT, BLK_LENGTH, BLK_PAGE_NEXT, BLK_VALID, H_STALE, OP_HANDLER, OP_RECORD_SIZE } from './ops'
+import { BLK_COUNT, BLK_HEADER_SIZE, BLK_HOST, BLK_JIT, BLK_LENGTH, BLK_PAGE_NEXT, BLK_TWIN, BLK_VALID, H_STALE, OP_HANDLER, OP_RECORD_SIZE } from './ops'
 import { ramPage } from './ram'
 import {
   ATTN_MAILBOX,
@@ -21,10 +21,13 @@ import {
   S_RAM_OFFSET,
   S_RAM_PAGES,
   S_SMC_STAMP,
+  S_TLB_KERNEL,
+  S_TLB_USER,
   VCPU_STATE_SIZE,
 } from './state'
 import { dropRegions } from './jit'
-import { dropWriters } from './tlb'
+import { TLB_ADDEND, TLB_BYTES, TLB_WRITE } from './memory'
+import { dropWriters, NO_PAGE } from './tlb'
 
 @inline
 function pieceMap(vcpu: u32): usize {
@@ -58,8 +61,7 @@ export function markCode(host: usize, bytes: u32): void {
   atomic.store<u32>(at, after)
   if (before) return
   dropWriters(host & ~0xfff)
-  const cpus = load<u32>(cpu, S_CPUS)
-  for (let i: u32 = 0; i < cpus; i++) if (i != own) post(i, page)
+  postOthers(page)
 }
 
 /** Called after `bytes` bytes at shared-memory `host` were written, within one page: drops the code that was there. */
@@ -112,45 +114,83 @@ export function killBlock(block: usize): void {
   let op = block + BLK_HEADER_SIZE
   const end = op + <u32>load<u16>(block, BLK_COUNT) * OP_RECORD_SIZE
   for (; op < end; op += OP_RECORD_SIZE) store<u16>(op, H_STALE, OP_HANDLER)
+  const twin: usize = load<u32>(block, BLK_TWIN)
+  if (twin) killBlock(twin)
 }
 
 /** In a message: the page was written, so drop the blocks there. Without it: the page has code now, so give up writing to it unseen. */
 const MESSAGE_WRITTEN: u32 = 0x8000_0000
+const NO_MESSAGE: u32 = 0xffff_ffff
 
+/** Looks at a slot that its sender has taken and not filled yet, before the message counts as lost. */
+const MOST_LOOKS: u32 = 1000
+
+@inline
+function stateOf(vcpu: u32): usize {
+  return cpu - <usize>load<u32>(cpu, S_INDEX) * VCPU_STATE_SIZE + <usize>vcpu * VCPU_STATE_SIZE
+}
+
+/**
+ * Puts a message in another vCPU's mailbox, a ring: its number (+ 1) in the upper half says whether it is the one that is expected. A sender never waits; it
+ * may overwrite what was not read yet.
+ */
 function post(vcpu: u32, message: u32): void {
-  const other = cpu - <usize>load<u32>(cpu, S_INDEX) * VCPU_STATE_SIZE + <usize>vcpu * VCPU_STATE_SIZE
-  const slot = atomic.add<u32>(other + S_MAILBOX_HEAD, 1)
-  atomic.store<u32>(other + S_MAILBOX + ((slot % MAILBOX_LENGTH) << 2), message + 1)
+  const other = stateOf(vcpu)
+  const number = atomic.add<u32>(other + S_MAILBOX_HEAD, 1)
+  atomic.store<u64>(other + S_MAILBOX + ((number % MAILBOX_LENGTH) << 3), (<u64>(number + 1) << 32) | <u64>message)
   atomic.or<u32>(other + S_ATTENTION, ATTN_MAILBOX)
 }
 
-/** Serves this vCPU's mailbox. Returns true when so much was asked that the whole block cache must go. */
+/** Message `number` of this vCPU's mailbox, or NO_MESSAGE when it was overwritten or its sender does not get on with it. */
+function messageOf(number: u32): u32 {
+  const at = cpu + S_MAILBOX + ((number % MAILBOX_LENGTH) << 3)
+  for (let looks: u32 = 0; looks < MOST_LOOKS; looks++) {
+    const entry = atomic.load<u64>(at)
+    if (<u32>(entry >> 32) == number + 1) return <u32>entry
+  }
+  return NO_MESSAGE
+}
+
+/** Serves this vCPU's mailbox. Returns true when the whole block cache must go. */
 export function serveMailbox(): bool {
   const c = cpu
   const head = atomic.load<u32>(c + S_MAILBOX_HEAD)
   let tail = load<u32>(c, S_MAILBOX_TAIL)
-  const overflow = head - tail > <u32>MAILBOX_LENGTH
-  while (tail != head) {
-    const at = c + S_MAILBOX + ((tail % MAILBOX_LENGTH) << 2)
-    tail++
-    if (overflow) {
-      atomic.store<u32>(at, 0)
-      continue
+  let lost = head - tail > <u32>MAILBOX_LENGTH
+  for (; tail != head && !lost; tail++) {
+    const message = messageOf(tail)
+    if (message == NO_MESSAGE) {
+      lost = true
+      break
     }
-    // The sender takes the slot, then fills it: between the two it is still 0.
-    let message: u32 = 0
-    while (!message) message = atomic.xchg<u32>(at, 0)
-    message--
     const page = message & 0x7fff_ffff
     const wrote = dropWriters(<usize>load<u32>(c, S_RAM_OFFSET) + (page << 12))
     if (message & MESSAGE_WRITTEN) dropBlocks(page, 0, 4096)
-    else if (wrote) {
-      // We could write there unseen until now, so what the others decoded may be old: once, since we no longer can.
-      const own = load<u32>(c, S_INDEX)
-      const cpus = load<u32>(c, S_CPUS)
-      for (let i: u32 = 0; i < cpus; i++) if (i != own) post(i, page | MESSAGE_WRITTEN)
-    }
+    // We could write there unseen until now, so what the others decoded may be old: once, since we no longer can.
+    else if (wrote) postOthers(page | MESSAGE_WRITTEN)
   }
-  store<u32>(c, tail, S_MAILBOX_TAIL)
-  return overflow
+  store<u32>(c, head, S_MAILBOX_TAIL)
+  if (lost) {
+    // It may have been about any page: look at all that we could write to unseen.
+    dropWritersOfCode(load<u32>(c, S_TLB_KERNEL))
+    dropWritersOfCode(load<u32>(c, S_TLB_USER))
+  }
+  return lost
+}
+
+function dropWritersOfCode(tlb: usize): void {
+  for (let entry = tlb; entry < tlb + TLB_BYTES; entry += 32) {
+    const tag = load<u64>(entry, TLB_WRITE)
+    if (tag == NO_PAGE) continue
+    const host: usize = <u32>tag + load<u32>(entry, TLB_ADDEND)
+    if (pageIsPlain(host)) continue
+    store<u64>(entry, NO_PAGE, TLB_WRITE)
+    postOthers(ramPage(host) | MESSAGE_WRITTEN)
+  }
+}
+
+function postOthers(message: u32): void {
+  const own = load<u32>(cpu, S_INDEX)
+  const cpus = load<u32>(cpu, S_CPUS)
+  for (let i: u32 = 0; i < cpus; i++) if (i != own) post(i, message)
 }

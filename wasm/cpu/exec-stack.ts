@@ -261,6 +261,12 @@ export function nearBranch(op: usize): void {
   }
 }
 
+function operandIsCanonical(op: usize): bool {
+  const first = effective(cpu, op)
+  const last = first + 7
+  return <u64>((<i64>(first << 16)) >> 16) == first && <u64>((<i64>(last << 16)) >> 16) == last
+}
+
 /** A #GP for an address that is not canonical becomes #SS when the access was to the stack segment (SDM vol. 3, 6.15). */
 export function blameStack(op: usize): void {
   const c = cpu
@@ -272,7 +278,9 @@ export function blameStack(op: usize): void {
     (handler >= O.H_PUSH64 && handler <= O.H_PUSHI64) ||
     (handler >= O.H_CALL64 && handler <= O.H_RETI64) ||
     handler == O.H_CALLR64 ||
-    handler == O.H_LEAVE64
+    handler == O.H_LEAVE64 ||
+    // The operand is read first: when that could be done, it was the push.
+    (handler == O.H_CALLM64 && operandIsCanonical(op))
   const explicit = load<u8>(op, O.OP_EA) != O.EA_REGISTER && load<u8>(op, O.OP_SEG) == SS && handler != O.H_STRING
   if (implicit || explicit) store<u32>(c, VECTOR_SS, S_FAULT_VECTOR)
 }

@@ -203,8 +203,10 @@ function element(op: usize, kind: u32, size: u32): void {
       return
     }
     case O.STR_CMPS: {
-      const a = readSized(linear(segment, from, bytes), size)
+      // When both fault, processors report the destination.
       const b = readSized(linear(ES, to, bytes), size)
+      if (load<u32>(c, S_FAULT)) return
+      const a = readSized(linear(segment, from, bytes), size)
       if (load<u32>(c, S_FAULT)) return
       setFlags(c, FLAG_SUB, extend(a - b, size), a, b)
       putIndex(c + S_RSI, from + step)

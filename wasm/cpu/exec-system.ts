@@ -1,5 +1,5 @@
 /** Privileged, far and serialising instructions. S_RIP is already the next instruction's; a fault puts it back. */
-import { readCr8, writeCr8 } from './apic'
+import { noteDeliverable, readCr8, writeCr8 } from './apic'
 import { cpu } from './cpu'
 import { effectiveSlow, sum } from './ea'
 import { getAt, putAt, readSized } from './exec-integer'
@@ -93,6 +93,7 @@ export function systemOperation(op: usize): void {
     case O.SYS_HLT:
       if (!privileged()) return
       store<u32>(c, 1, S_MP_STATE)
+      store<u32>(c, 0, S_SHADOW)
       atomic.or<u32>(c + S_ATTENTION, ATTN_HALT)
       return
     case O.SYS_CLI:
@@ -101,9 +102,10 @@ export function systemOperation(op: usize): void {
     case O.SYS_STI:
       if (!mayChangeIf() || load<u32>(c, S_RFLAGS) & IF) return
       store<u32>(c, load<u32>(c, S_RFLAGS) | IF, S_RFLAGS)
-      // The instruction after STI runs before any interrupt is taken.
+      // The instruction after STI runs before any interrupt is taken, one that comes before it included. When none comes, the shadow is left to lie:
+      // it holds the next one off for an instruction.
       store<u32>(c, 1, S_SHADOW)
-      atomic.or<u32>(c + S_ATTENTION, ATTN_INTERRUPT)
+      noteDeliverable()
       return
     case O.SYS_IN: {
       const port = <u32>load<u8>(op, O.OP_AUX2) ? load<u32>(op, O.OP_IMM) : <u32>load<u16>(c, S_RDX)

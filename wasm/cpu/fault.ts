@@ -91,9 +91,14 @@ export function raiseNotCanonical(): void {
   store<u32>(c, NOT_CANONICAL, S_FAULT_HAS_ERROR)
 }
 
-/** An operand that is not aligned: #GP(0), unless its address is not even canonical. */
-export function raiseMisaligned(address: u64): void {
-  if (<u64>((<i64>(address << 16)) >> 16) == address) raiseGp()
+@inline
+function canonical(address: u64): bool {
+  return <u64>((<i64>(address << 16)) >> 16) == address
+}
+
+/** An operand of `bytes` that is not aligned: #GP(0), unless it is not all at canonical addresses. */
+export function raiseMisaligned(address: u64, bytes: u32): void {
+  if (canonical(address) && canonical(address + bytes - 1)) raiseGp()
   else raiseNotCanonical()
 }
 

@@ -8,13 +8,20 @@ import { nowNs } from './time'
 export { resetBlocks } from './blocks'
 export { setCpu } from './cpu'
 export { getRflags, putRflags } from './flags'
-export { jitCarry, jitCondition, jitEnd, jitOp, jitRotateFlags, jitWrite, jitWriteBack } from './jit'
+export {
+  jitCarry,
+  jitCondition,
+  jitEnd,
+  jitOp,
+  jitRotateFlags,
+  // For nobody outside: what is exported stays a function of its own, which V8 compiles better than as a part of run().
+  runRegions,
+} from './jit'
 export { readSlow, writeSlow } from './memory-slow'
 export { updateMode } from './mode'
 export { walk } from './paging'
 export { resetVcpu } from './reset'
 export { mulHighSigned } from './exec-integer'
-export { beginRmwSlow } from './rmw'
 export { run } from './run'
 export { dropAllWriters, flushTlbAll } from './tlb'
 

@@ -1,4 +1,5 @@
 /** Delivery of exceptions and interrupts through the IDT (SDM vol. 3 chapter 6), and IRET. */
+import { noteDeliverable } from './apic'
 import { cpu } from './cpu'
 import { drop, peek, push, setStackPointer } from './exec-stack'
 import {
@@ -31,10 +32,8 @@ import {
   putNullSegment,
 } from './segmentation'
 import {
-  ATTN_INTERRUPT,
   CS,
   EXIT_SHUTDOWN,
-  S_ATTENTION,
   S_COUNT_EXCEPTIONS,
   S_CPL,
   S_CR2,
@@ -326,7 +325,7 @@ function taskIs32(): bool {
 /** Whether interrupts may have become deliverable: look again at the next block head. */
 @inline
 export function interruptsChanged(before: u32): void {
-  if (!(before & IF) && load<u32>(cpu, S_RFLAGS) & IF) atomic.or<u32>(cpu + S_ATTENTION, ATTN_INTERRUPT)
+  if (!(before & IF) && load<u32>(cpu, S_RFLAGS) & IF) noteDeliverable()
 }
 
 /** The RFLAGS bits that POPF and IRET may change at this privilege. */

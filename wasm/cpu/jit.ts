@@ -4,17 +4,20 @@
  *
  * A compiled region is a function (blockRip, left, entry) -> left in this module's table; BLK_JIT of a block is its index + 1 and
  * BLK_JIT_STAMP the entry in it. It returns between blocks with S_RIP exact, or with S_FAULT set and S_RIP at the instruction that did not
- * complete, just as the interpreter leaves a block.
+ * complete, just as the interpreter leaves a block. Or, when the TLB did not serve an access, with S_RESUME set to the record to go on at, S_BLOCK to
+ * its block, and S_RIP to the page.
  */
-import { jumpSlot } from './blocks'
+import { jumpKey, jumpSlot } from './blocks'
 import { cpu } from './cpu'
 import * as X from './exec'
 import { raiseGp } from './fault'
 import { conditionAny, carry, setCarryOverflow } from './flags'
-import { writeSlow } from './memory-slow'
 import {
+  BLK_APART,
   BLK_JIT,
   BLK_JIT_STAMP,
+  BLK_MISSES,
+  BLK_PAGE,
   BLK_PAGE_NEXT,
   BLK_RUNS,
   EA_REGISTER,
@@ -24,27 +27,30 @@ import {
   OP_LENGTH,
   OP_OFFSET,
 } from './ops'
-import { writeBack } from './rmw'
 import { execVector } from './sse'
+import { bumpEpoch } from './tlb'
 import {
   JIT_QUEUE_LENGTH,
   S_ATTENTION,
   S_BLOCK_RIP,
   S_BUDGET,
+  S_COUNT_RESUMES,
   S_FAULT,
+  S_FAULT_OP,
   S_JIT_ENTRIES,
   S_JIT_QUEUE,
   S_JIT_QUEUED,
   S_JIT_RETIRED,
-  S_JUMP_KEY,
   S_PAGE_BLOCKS,
+  S_REGION_CACHE,
+  S_RESUME,
   S_RIP,
   S_SMC_STAMP,
   S_STOP,
 } from './state'
 import { execX87 } from './x87'
 
-/** What jitWrite, jitWriteBack and jitOp answer. */
+/** What jitOp answers. */
 const GO_ON: i32 = 0
 const FAULTED: i32 = 1
 /** The instruction is complete, but code was overwritten or the host wants to stop: leave the region after it. */
@@ -64,26 +70,57 @@ export function noteHot(block: usize): void {
   store<u32>(c, queued + 1, S_JIT_QUEUED)
 }
 
+/** Misses after which the accesses of a block are looked up one by one. */
+const MOST_MISSES: u32 = 2000
+
+/** The interpreter goes on in the middle of `block`, because the TLB did not serve compiled code. */
+export function noteMiss(block: usize): void {
+  const c = cpu
+  store<u64>(c, load<u64>(c, S_COUNT_RESUMES) + 1, S_COUNT_RESUMES)
+  const misses = load<u32>(block, BLK_MISSES) + 1
+  store<u32>(block, misses, BLK_MISSES)
+  if (misses != MOST_MISSES) return
+  store<u32>(block, 1, BLK_APART)
+  dropRegions(load<u32>(block, BLK_PAGE))
+}
+
+/** Where `block` is in compiled code: slot in the table << 8, number of the entry. */
+@inline
+function codeOf(block: usize): u32 {
+  return ((load<u32>(block, BLK_JIT) - 1) << 8) | load<u32>(block, BLK_JIT_STAMP)
+}
+
 /**
  * Runs the region that `block` is an entry of, and those that follow as long as they are found at once and nothing else is to be done.
  * S_RIP is where to go on.
  */
 export function runRegions(first: usize, from: u64, budget: i32): i32 {
   const c = cpu
-  let block = first
+  const cache: usize = load<u32>(c, S_REGION_CACHE)
   let rip = from
   let left = budget
   let entries: u32 = 0
+  let code = codeOf(first)
   for (;;) {
-    left = call_indirect<i32>(load<u32>(block, BLK_JIT) - 1, rip, left, load<u32>(block, BLK_JIT_STAMP))
+    left = call_indirect<i32>(code >> 8, rip, left, code & 255)
     entries++
-    if (left <= 0 || load<u32>(c, S_ATTENTION) | load<u32>(c, S_FAULT) | load<u32>(c, S_STOP)) break
+    if (left <= 0 || load<u32>(c, S_ATTENTION) | load<u32>(c, S_FAULT) | load<u32>(c, S_STOP) | load<u32>(c, S_RESUME)) break
     rip = load<u64>(c, S_RIP)
+    const key = jumpKey(c, rip)
+    const entry = cache + (((<u32>rip ^ (<u32>(rip >> 12) << 2)) & 4095) << 4)
+    if (load<u64>(entry) == rip && load<u32>(entry, 12) == key) {
+      code = load<u32>(entry, 8)
+      continue
+    }
     const slot = jumpSlot(rip)
-    if (load<u64>(slot) != rip || load<u32>(slot, 12) != load<u32>(c, S_JUMP_KEY)) break
-    block = load<u32>(slot, 8)
+    if (load<u64>(slot) != rip || load<u32>(slot, 12) != key) break
+    const block: usize = load<u32>(slot, 8)
     // An overwritten block lost BLK_JIT as well.
     if (!load<u32>(block, BLK_JIT)) break
+    code = codeOf(block)
+    store<u64>(entry, rip)
+    store<u32>(entry, code, 8)
+    store<u32>(entry, key, 12)
   }
   store<u64>(c, load<u64>(c, S_JIT_ENTRIES) + <u64>entries, S_JIT_ENTRIES)
   store<u64>(c, load<u64>(c, S_JIT_RETIRED) + <u64>(budget - left), S_JIT_RETIRED)
@@ -93,6 +130,8 @@ export function runRegions(first: usize, from: u64, budget: i32): i32 {
 /** Code in RAM page `page` was overwritten: regions never reach beyond a page, and all of this one's are void. */
 export function dropRegions(page: u32): void {
   let block: usize = load<u32>(<usize>load<u32>(cpu, S_PAGE_BLOCKS) + (page << 2))
+  // The region cache may have entries of them.
+  bumpEpoch()
   while (block) {
     store<u32>(block, 0, BLK_JIT)
     store<u32>(block, 0, BLK_RUNS)
@@ -104,20 +143,6 @@ export function dropRegions(page: u32): void {
 function after(c: usize, stamp: u32): i32 {
   if (load<u32>(c, S_FAULT)) return FAULTED
   return load<u32>(c, S_SMC_STAMP) != stamp || load<u32>(c, S_STOP) ? LEAVE : GO_ON
-}
-
-export function jitWrite(address: u64, value: u64, size: u32): i32 {
-  const c = cpu
-  const stamp = load<u32>(c, S_SMC_STAMP)
-  writeSlow(address, value, size)
-  return after(c, stamp)
-}
-
-export function jitWriteBack(): i32 {
-  const c = cpu
-  const stamp = load<u32>(c, S_SMC_STAMP)
-  writeBack()
-  return after(c, stamp)
 }
 
 export function jitCarry(): i32 {
@@ -137,6 +162,7 @@ export function jitRotateFlags(bits: u32): void {
 export function jitOp(op: usize, left: i32): i32 {
   const c = cpu
   const stamp = load<u32>(c, S_SMC_STAMP)
+  store<u32>(c, <u32>op, S_FAULT_OP)
   switch (<i32>load<u16>(op, OP_HANDLER) - 250) {
     case 0:
       X.unaryMemory(op)
@@ -226,6 +252,7 @@ export function jitOp(op: usize, left: i32): i32 {
 export function jitEnd(op: usize, left: i32): i32 {
   const c = cpu
   const rip = load<u64>(c, S_BLOCK_RIP) + <u64>load<u16>(op, OP_OFFSET)
+  store<u32>(c, <u32>op, S_FAULT_OP)
   switch (<u32>load<u16>(op, OP_HANDLER)) {
     case 283:
       X.nearBranch(op)

@@ -14,7 +14,7 @@ import { cpu } from './cpu'
 import { endsOutside, probeSlow, readSlow, writeSlow } from './memory-slow'
 import { S_TEMP, S_TLB } from './state'
 
-export const TLB_ENTRIES: u32 = 2048
+export const TLB_ENTRIES: u32 = 4096
 export const TLB_BYTES: u32 = TLB_ENTRIES * 32
 export const TLB_INDEX_MASK: u32 = (TLB_ENTRIES - 1) << 5
 export const PAGE_MASK: u64 = 0xffff_ffff_ffff_f000

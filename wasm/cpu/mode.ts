@@ -13,6 +13,7 @@ import {
   MODE_REAL,
   MODE_SINGLE,
   MODE_STACK32,
+  MODE_USER,
   S_ATTENTION,
   S_CPL,
   S_CR0,
@@ -20,8 +21,10 @@ import {
   S_DR7,
   S_EFER,
   S_EPOCH,
+  S_EPOCH_HIGH,
   S_FPU_TRAP,
   S_JUMP_KEY,
+  S_JUMP_KEY_HIGH,
   S_MODE,
   S_OPTIONS,
   S_RFLAGS,
@@ -92,9 +95,10 @@ export function updateMode(): void {
 /** Sets the mode word and the jump-cache key that goes with it. */
 export function setMode(mode: u32): void {
   const c = cpu
+  mode = load<u32>(c, S_CPL) == 3 ? mode | MODE_USER : mode & ~MODE_USER
   store<u32>(c, mode, S_MODE)
-  const user: u32 = load<u32>(c, S_CPL) == 3 ? 64 : 0
-  store<u32>(c, (load<u32>(c, S_EPOCH) << 7) | user | mode, S_JUMP_KEY)
+  store<u32>(c, (load<u32>(c, S_EPOCH) << 7) | mode, S_JUMP_KEY)
+  store<u32>(c, (load<u32>(c, S_EPOCH_HIGH) << 7) | mode, S_JUMP_KEY_HIGH)
 }
 
 /** The kernel's view of memory, for descriptor tables and stacks of inner rings; returns what to give back to `leaveSystem`. */

@@ -26,6 +26,13 @@ export const BLK_LINK_TAKEN = 32 // u32 block at the direct branch's target (sam
 export const BLK_LINK_NEXT = 36 // u32 block that follows (same page), or 0
 export const BLK_JIT = 40 // u32 compiled code's entry, or 0 (tier 1's business)
 export const BLK_JIT_STAMP = 44 // u32
+export const BLK_MISSES = 48 // u32 memory accesses in compiled code that the TLB did not serve
+/** u32: 1 = one look at the TLB for several accesses (src/soft/jit/accesses.ts) fails too often here: a page ends between them. */
+export const BLK_APART = 52
+/** u32: in a header without records that stands for the second part of an instruction across two pages, in that page's list: its block. */
+export const BLK_TWIN = 56
+/** u32: shared-memory address of that second part, in the block itself; else 0. */
+export const BLK_SECOND = 60
 export const BLK_HEADER_SIZE = 64
 /** Most instructions of one block. */
 export const BLK_MAX_OPS = 64

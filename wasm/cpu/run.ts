@@ -11,17 +11,19 @@ import { cpu } from './cpu'
 import { effective, offsetOnly } from './ea'
 import * as X from './exec'
 import { conditionAny, conditionOf, setCarryOverflow, setShiftFlags } from './flags'
-import { noteHot, runRegions } from './jit'
+import { noteHot, noteMiss, runRegions } from './jit'
 import { deliverFault } from './interrupts'
 import { PAGE_MASK, read64, TLB_ADDEND, TLB_READ, TLB_WRITE, tlbSlotIn, write64, write8 } from './memory'
 import { readSlow, writeSlow } from './memory-slow'
 import {
   BLK_COUNT,
   BLK_HEADER_SIZE,
+  BLK_HOST,
   BLK_JIT,
   BLK_LINK_NEXT,
   BLK_LINK_TAKEN,
   BLK_RUNS,
+  BLK_SECOND,
   BLK_VALID,
   OP_AUX,
   OP_DST,
@@ -44,6 +46,7 @@ import {
   FLAG_LITERAL,
   FLAG_SUB,
   S_ATTENTION,
+  S_BLOCK,
   S_BLOCK_RIP,
   S_BUDGET,
   S_EXIT,
@@ -54,6 +57,7 @@ import {
   S_FLAG_KIND,
   S_FLAG_RES,
   S_JIT_THRESHOLD,
+  S_RESUME,
   S_RETIRED,
   S_RIP,
   S_RSP,
@@ -100,6 +104,7 @@ export function run(budget: i32): void {
   let taken: bool = false
   let link: usize = 0
   let op: usize = 0
+  let resume: usize = 0
   store<u64>(c, load<u64>(c, S_RETIRED) + <u64>budget, S_RETIRED)
   for (;;) {
     // ---- between blocks: `rip` is exact ----
@@ -132,27 +137,40 @@ export function run(budget: i32): void {
       op = 0
       continue
     }
-    if (linkAllowed) store<u32>(linkAllowed, <u32>block)
+    // Links are followed without looking at the page that an instruction runs into.
+    if (linkAllowed && !load<u32>(block, BLK_SECOND)) store<u32>(linkAllowed, <u32>block)
     if (load<u32>(block, BLK_JIT)) {
       left = runRegions(block, rip, left)
       rip = load<u64>(c, S_RIP)
-      if (load<u32>(c, S_FAULT)) X.blameStack(load<u32>(c, S_FAULT_OP))
-      else if (load<u32>(c, S_STOP)) {
-        store<u32>(c, 0, S_STOP)
-        store<u32>(c, EXIT_STOPPED, S_EXIT)
-        break
+      resume = load<u32>(c, S_RESUME)
+      if (!resume) {
+        if (load<u32>(c, S_FAULT)) X.blameStack(load<u32>(c, S_FAULT_OP))
+        else if (load<u32>(c, S_STOP)) {
+          store<u32>(c, 0, S_STOP)
+          store<u32>(c, EXIT_STOPPED, S_EXIT)
+          break
+        }
+        continue
       }
-      continue
+      block = load<u32>(c, S_BLOCK)
+      rip += <u64>(load<u32>(block, BLK_HOST) & 0xfff)
     }
     // ---- blocks that follow each other by direct branches in a page ----
     for (;;) {
       blockRip = rip
       store<u64>(c, rip, S_BLOCK_RIP)
-      left -= <i32>load<u16>(block, BLK_COUNT)
-      const runs = load<u32>(block, BLK_RUNS) + 1
-      store<u32>(block, runs, BLK_RUNS)
-      if (runs == load<u32>(c, S_JIT_THRESHOLD)) noteHot(block)
-      op = block + BLK_HEADER_SIZE
+      if (resume) {
+        op = resume
+        resume = 0
+        store<u32>(c, 0, S_RESUME)
+        noteMiss(block)
+      } else {
+        left -= <i32>load<u16>(block, BLK_COUNT)
+        const runs = load<u32>(block, BLK_RUNS) + 1
+        store<u32>(block, runs, BLK_RUNS)
+        if (runs == load<u32>(c, S_JIT_THRESHOLD)) noteHot(block)
+        op = block + BLK_HEADER_SIZE
+      }
       slot = 0
       for (;;) {
         switch (<u32>load<u16>(op, OP_HANDLER)) {

@@ -103,6 +103,8 @@ export const MODE_FLAT = 8
 export const MODE_SINGLE = 16
 /** Real mode or virtual 8086: segments load as selector << 4. */
 export const MODE_REAL = 32
+/** At CPL 3: the user TLB is in use, which compiled code has as a constant. */
+export const MODE_USER = 64
 
 // ---- faults --------------------------------------------------------------------------------------------------------
 /** u32: non-zero when the running instruction must not complete: FAULT_EXCEPTION or FAULT_EXIT. See memory.ts. */
@@ -241,7 +243,7 @@ export const S_ARENA_NEXT = 0x828 // u32: first free byte
 export const S_CODE_PAGES = 0x82c
 /** u32: heads of this vCPU's per-page block lists, 4 bytes a RAM page. */
 export const S_PAGE_BLOCKS = 0x830
-/** u32: bumped whenever translations may have changed; part of jump-cache keys. */
+/** u32: bumped whenever translations may have changed; part of jump-cache keys. Of the lower half; see S_EPOCH_HIGH. */
 export const S_EPOCH = 0x834
 export const S_CPUS = 0x838 // u32
 export const S_CHIPS = 0x83c // u32: address of the interrupt controllers' and timers' shared state
@@ -264,8 +266,12 @@ export const S_TLB_HUGE = 0x870 // u32: 1 when the TLBs hold part of a 1 GiB pag
 export const S_MAILBOX_HEAD = 0x874 // u32, atomic
 export const S_MAILBOX_TAIL = 0x878
 export const S_STOP = 0x87c // u32: 1 when the host asked to stop after this instruction
-/** u32: epoch, privilege and mode of jump-cache entries that are valid now. */
+/** u32: epoch, privilege and mode of jump-cache entries that are valid now: for RIPs of the lower half, and of the upper. */
 export const S_JUMP_KEY = 0x900
+export const S_JUMP_KEY_HIGH = 0x904
+/** u32: the epoch of the upper half, which CR3 writes leave alone as long as all its code is on global pages (S_HIGH_LOCAL = 0). */
+export const S_EPOCH_HIGH = 0x908
+export const S_HIGH_LOCAL = 0x90c
 /** A filter of 2 MiB regions with large pages in the TLBs: 128 bytes. */
 export const S_LARGE_FILTER = 0x880
 /** Scratch numbers of the transcendental instructions (widefloat.ts): 512 bytes. */
@@ -297,19 +303,24 @@ export const S_JIT_THRESHOLD = 0xa00
 export const S_JIT_QUEUED = 0xa04
 export const S_JIT_ENTRIES = 0xa08 // u64: entries into compiled code
 export const S_JIT_RETIRED = 0xa10 // u64: instructions retired in it
+/** u32: address of the cache of compiled entries by RIP (jit.ts). */
+export const S_REGION_CACHE = 0xa18
+/** u32: a record in the middle of block S_BLOCK at which the interpreter goes on where compiled code left off (S_RIP: start of the page); or 0. */
+export const S_RESUME = 0xa1c
+export const S_COUNT_RESUMES = 0xa20 // u64
 /** Hot blocks: 256 x u32. */
 export const S_JIT_QUEUE = 0x3400
 export const JIT_QUEUE_LENGTH = 256
+/** Which pages have code in the jump cache, by a hash: 256 bytes of bits for the lower half, 256 for the upper. */
+export const S_CODE_FILTER = 0x3800
 /** Local APIC: 1 KiB, registers as in xAPIC space divided by 4 (see apic.ts). */
 export const S_APIC = 0xc00
 /** List of filled TLB slots since the last flush: 512 x u32. */
 export const S_TLB_LIST = 0x1000
 export const TLB_LIST_LENGTH = 512
-/** Requests from other vCPUs (code-pages.ts): 256 x u32. */
+/** Requests from other vCPUs (code-pages.ts): 256 x u64. */
 export const S_MAILBOX = 0x1800
 export const MAILBOX_LENGTH = 256
-/** A block that is not cached (an instruction across two pages): header and records. */
-export const S_SCRATCH_BLOCK = 0x2000
 
 // ---- chips that all vCPUs share: offsets from S_CHIPS's address ----------------------------------------------------
 /** u32: interrupt lines raised by devices and not yet routed, a bit each; any thread sets bits (then ATTN_INTERRUPT on vCPU 0). */

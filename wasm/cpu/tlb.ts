@@ -2,11 +2,15 @@
 import { cpu } from './cpu'
 import { PAGE_MASK, TLB_ADDEND, TLB_BYTES, TLB_EXEC, TLB_INDEX_MASK, TLB_META, TLB_READ, TLB_WRITE } from './memory'
 import {
+  S_CODE_FILTER,
   S_COUNT_FLUSHES,
   S_EPOCH,
+  S_EPOCH_HIGH,
+  S_HIGH_LOCAL,
   S_JUMP_CACHE,
   S_JUMP_KEY,
   S_LARGE_FILTER,
+  S_REGION_CACHE,
   S_TLB_HUGE,
   S_TLB_KERNEL,
   S_TLB_LIST,
@@ -35,14 +39,43 @@ export function noteTlbFill(entry: usize): void {
   store<u32>(cpu, used + 1, S_TLB_USED)
 }
 
-/** Bumps the epoch, which empties the jump cache. */
-@inline
-export function bumpEpoch(): void {
-  const epoch = (load<u32>(cpu, S_EPOCH) + 1) & 0x1ff_ffff
-  store<u32>(cpu, epoch, S_EPOCH)
-  store<u32>(cpu, (epoch << 7) | (load<u32>(cpu, S_JUMP_KEY) & 127), S_JUMP_KEY)
+/** Bumps an epoch, which takes the entries of that half (0 lower, 1 upper) out of the jump cache and the region cache. */
+function bumpHalf(half: u32): void {
+  const c = cpu
+  const at = c + (half ? S_EPOCH_HIGH : S_EPOCH)
+  const key = c + S_JUMP_KEY + (half << 2)
+  const epoch = (load<u32>(at) + 1) & 0x1ff_ffff
+  store<u32>(at, epoch)
+  store<u32>(key, (epoch << 7) | (load<u32>(key) & 127))
+  memory.fill(c + S_CODE_FILTER + (half << 8), 0, 256)
+  if (epoch != 0) return
   // Epochs come round once in 33 million: entries of that long ago must not match.
-  if (epoch == 0) memory.fill(load<u32>(cpu, S_JUMP_CACHE), 0xff, 4096 * 16)
+  memory.fill(load<u32>(c, S_JUMP_CACHE), 0xff, 4096 * 16)
+  memory.fill(load<u32>(c, S_REGION_CACHE), 0xff, 4096 * 16)
+}
+
+export function bumpEpoch(): void {
+  bumpHalf(0)
+  bumpHalf(1)
+  store<u32>(cpu, 0, S_HIGH_LOCAL)
+}
+
+/** For a CR3 write: code on global pages stays. */
+function bumpEpochLocal(): void {
+  if (load<u32>(cpu, S_HIGH_LOCAL)) bumpEpoch()
+  else bumpHalf(0)
+}
+
+@inline
+function codeFilter(address: u64): usize {
+  return cpu + S_CODE_FILTER + (<u32>(address >> 63) << 8) + (<u32>(address >> 15) & 255)
+}
+
+/** The jump cache is about to hold code at linear `address`, of a global page or not. */
+export function noteCode(address: u64, global: bool): void {
+  const at = codeFilter(address)
+  store<u8>(at, load<u8>(at) | (<u8>1 << (<u8>(address >> 12) & 7)))
+  if (!global && <i64>address < 0) store<u32>(cpu, 1, S_HIGH_LOCAL)
 }
 
 /** Everything, global pages too: CR0, CR4, EFER changes and INVPCID of all. */
@@ -71,7 +104,7 @@ export function flushTlbLocal(): void {
   }
   store<u32>(c, 0, S_TLB_USED)
   store<u64>(c, load<u64>(c, S_COUNT_FLUSHES) + 1, S_COUNT_FLUSHES)
-  bumpEpoch()
+  bumpEpochLocal()
 }
 
 /** A bit of the filter of 2 MiB regions that have pages of large mappings in the TLBs. */
@@ -88,15 +121,16 @@ export function noteLarge(address: u64): void {
 /** INVLPG. */
 export function flushTlbPage(address: u64): void {
   const c = cpu
-  bumpEpoch()
   if (load<u32>(c, S_TLB_HUGE)) {
     flushTlbAll()
     return
   }
+  if (load<u8>(codeFilter(address)) & (<u8>1 << (<u8>(address >> 12) & 7))) bumpHalf(<u32>(address >> 63))
   const slot = <u32>(address >> 7) & TLB_INDEX_MASK
   clearEntry(load<u32>(c, S_TLB_KERNEL) + slot)
   clearEntry(load<u32>(c, S_TLB_USER) + slot)
   if (load<u8>(filterByte(address)) & (<u8>1 << (<u8>(address >> 21) & 7))) {
+    bumpEpoch()
     dropLarge(load<u32>(c, S_TLB_KERNEL), address)
     dropLarge(load<u32>(c, S_TLB_USER), address)
   }

@@ -13,6 +13,7 @@ function element(at: usize, i: u32): i32 {
 }
 
 function implicitLength(at: usize, most: u32): u32 {
+  if (!words) return ctz<u32>(<u32>i8x16.bitmask(i8x16.eq(v128.load(at), i8x16.splat(0))) | 0x10000)
   for (let i: u32 = 0; i < most; i++) if (element(at, i) == 0) return i
   return most
 }
@@ -28,6 +29,15 @@ function explicitLength(offset: usize, most: u32, wide: bool): u32 {
 /** One bit an element of the second string. */
 function aggregate(kind: u32, a: usize, lengthA: u32, b: usize, lengthB: u32, most: u32): u32 {
   let result: u32 = 0
+  if (!words && kind == 0) {
+    const text = v128.load(b)
+    for (let i: u32 = 0; i < lengthA; i++) result |= i8x16.bitmask(i8x16.eq(text, i8x16.splat(load<i8>(a + i))))
+    return result & ((1 << lengthB) - 1)
+  }
+  if (!words && kind == 2) {
+    const equal: u32 = i8x16.bitmask(i8x16.eq(v128.load(a), v128.load(b)))
+    return (equal & ((1 << min(lengthA, lengthB)) - 1)) | (0xffff & ~((1 << max(lengthA, lengthB)) - 1))
+  }
   for (let j: u32 = 0; j < most; j++) {
     let bit = false
     if (kind == 0) {

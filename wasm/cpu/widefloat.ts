@@ -14,7 +14,6 @@ const LOW: usize = 8
 const EXP: usize = 16
 const SIGN: usize = 20
 
-// @ts-ignore: decorator
 @inline
 export function slot(n: u32): usize {
   return cpu + S_FPU_SCRATCH + (n << 5)

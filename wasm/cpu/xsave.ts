@@ -109,7 +109,7 @@ function trapped(): bool {
 export function fxsave(at: u64, wide: bool): void {
   if (trapped()) return
   if (at & 15) {
-    raiseMisaligned(at)
+    raiseMisaligned(at, 512)
     return
   }
   if (!probeWrite(at, 512)) return
@@ -122,7 +122,7 @@ export function fxsave(at: u64, wide: bool): void {
 export function fxrstor(at: u64): void {
   if (trapped()) return
   if (at & 15) {
-    raiseMisaligned(at)
+    raiseMisaligned(at, 512)
     return
   }
   if (!probeRead(at, 512)) return
@@ -159,7 +159,7 @@ function xsaveTrapped(at: u64): bool {
     return true
   }
   if (at & 63) {
-    raiseMisaligned(at)
+    raiseMisaligned(at, 576)
     return true
   }
   return false

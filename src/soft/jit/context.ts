@@ -1,10 +1,13 @@
 /**
- * What every translated instruction uses: registers in locals, effective addresses, the software TLB in line, and ways out.
+ * What every translated instruction uses: registers, effective addresses, the software TLB in line, and ways out.
  *
- * A region is translated twice: the first pass finds out which registers it touches, the second emits the code that is kept.
+ * Registers and the lazy flags live in the vCPU's state. Within a block, and in blocks that only it leads to, they are cached in locals: a local
+ * is `valid` when it has the register's value, and `dirty` when the state has not. Dirty ones are stored where blocks meet, before the interpreter is
+ * called, and on the ways out; the last are off the fast path. So regions can be entered anywhere at no cost, and nothing is kept alive for exits.
  */
 import * as O from '../../../wasm/cpu/ops.ts'
 import * as S from '../../../wasm/cpu/state.ts'
+import { freshSymbols, type Group, type Symbols } from './accesses.ts'
 import { Code, type FunctionType, I32, I64, type ImportedFunction, type Label, MEM, OP } from './wasm-emitter.ts'
 
 /** (RIP of the block that is entered, budget, number of the entry) -> budget */
@@ -12,10 +15,6 @@ export const REGION_TYPE: FunctionType = { params: [I64, I32, I32], results: [I3
 
 /** What compiled code calls in the CPU module; the position is the function index. */
 export const IMPORTS: readonly ImportedFunction[] = [
-  { name: 'readSlow', type: { params: [I64, I32], results: [I64] } },
-  { name: 'jitWrite', type: { params: [I64, I64, I32], results: [I32] } },
-  { name: 'beginRmwSlow', type: { params: [I64, I32], results: [I32] } },
-  { name: 'jitWriteBack', type: { params: [], results: [I32] } },
   { name: 'jitCarry', type: { params: [], results: [I32] } },
   { name: 'jitCondition', type: { params: [I32], results: [I32] } },
   { name: 'jitRotateFlags', type: { params: [I32], results: [] } },
@@ -23,43 +22,63 @@ export const IMPORTS: readonly ImportedFunction[] = [
   { name: 'jitEnd', type: { params: [I32, I32], results: [I32] } },
   { name: 'mulHighSigned', type: { params: [I64, I64], results: [I64] } },
 ]
-export const F_READ = 0
-export const F_WRITE = 1
-export const F_BEGIN_RMW = 2
-export const F_WRITE_BACK = 3
-export const F_CARRY = 4
-export const F_CONDITION = 5
-export const F_ROTATE_FLAGS = 6
-export const F_OP = 7
-export const F_END = 8
-export const F_MUL_HIGH = 9
+export const F_CARRY = 0
+export const F_CONDITION = 1
+export const F_ROTATE_FLAGS = 2
+export const F_OP = 3
+export const F_END = 4
+export const F_MUL_HIGH = 5
 
 // Locals: parameters, then i32s, then i64s.
 export const L_RIP = 0
 export const L_LEFT = 1
 export const L_ENTRY = 2
-/** Where a way out continues: offset in the page, and instructions to give back << 13. */
+/** Where a way out continues: offset in the page, and instructions to give back << 13. After a miss: the record. */
 export const L_WHERE = 3
-export const L_TLB = 4
-export const L_SLOT = 5
-export const L_POINTER = 6
-export const L_FLAG_KIND = 7
-export const L_BIT = 8
+export const L_SLOT = 4
+export const L_POINTER = 5
+export const L_FLAG_KIND = 6
+export const L_BIT = 7
 /** Linear address of the page the region is in. */
-export const L_PAGE = 9
-export const L_ADDRESS = 10
-export const L_VALUE = 11
-export const L_TEMP = 12
-export const L_FLAG_RES = 13
-export const L_FLAG_A = 14
-export const L_FLAG_B = 15
-export const L_GPR = 16
-export const LOCALS: readonly number[] = [I32, I32, I32, I32, I32, I32, ...Array.from({ length: 7 + 16 }, () => I64)]
+export const L_PAGE = 8
+export const L_ADDRESS = 9
+export const L_VALUE = 10
+export const L_TEMP = 11
+export const L_GPR = 12
+export const L_FLAG_RES = 28
+export const L_FLAG_A = 29
+export const L_FLAG_B = 30
+/** Places in the shared memory that were looked up for several accesses (memory.ts). */
+export const L_GROUP = 31
+export const GROUP_LOCALS = 12
+export const LOCALS: readonly number[] = [
+  ...Array.from({ length: 5 }, () => I32),
+  ...Array.from({ length: 7 + 16 }, () => I64),
+  ...Array.from({ length: GROUP_LOCALS }, () => I32),
+]
 
-const TLB_INDEX_MASK = 2047 << 5
-const TLB_READ = 0
-const TLB_WRITE = 8
-const TLB_ADDEND = 24
+/** Cached locals are numbered from L_GPR on: registers, then the result and the operands of the lazy flags. */
+const CACHED = 19
+const FLAG_RES_BIT = 1 << (L_FLAG_RES - L_GPR)
+const FLAG_A_BIT = 1 << (L_FLAG_A - L_GPR)
+const FLAG_B_BIT = 1 << (L_FLAG_B - L_GPR)
+const placeOf = (index: number): number =>
+  index < 16 ? S.S_GPR + index * 8 : index === 16 ? S.S_FLAG_RES : index === 17 ? S.S_FLAG_A : S.S_FLAG_B
+
+/** What is known while translating, at one place of the code. */
+export interface Knowledge {
+  readonly valid: number
+  readonly dirty: number
+  readonly known: number
+  readonly kind: number
+  readonly kindDirty: boolean
+  readonly symbols: Symbols
+  readonly groups: readonly Group[]
+}
+
+/** The kind of the flags is in L_FLAG_KIND, or only in the state. */
+export const KIND_LOCAL = -1
+export const KIND_STATE = -2
 
 /** A predecoded instruction, read once. */
 export interface Operation {
@@ -110,28 +129,132 @@ export function readOperation(view: DataView, address: number): Operation {
 }
 
 const EXTEND = [OP.i64_extend8_s, OP.i64_extend16_s, OP.i64_extend32_s] as const
-const LOAD_S = [MEM.i64_load8_s, MEM.i64_load16_s, MEM.i64_load32_s, MEM.i64_load] as const
-const LOAD_U = [MEM.i64_load8_u, MEM.i64_load16_u, MEM.i64_load32_u, MEM.i64_load] as const
-const STORE = [MEM.i64_store8, MEM.i64_store16, MEM.i64_store32, MEM.i64_store] as const
 
 export class Context {
   readonly c = new Code()
   readonly base: number
-  /** A bit a register: read from the state at entry, written back at exits. */
-  used = 0
-  written = 0
-  flagsWritten = false
-  /** Of the block being translated: its offset in the page, its instructions, and those before the current one. */
+  /** A bit a cached local: it has the value; the state does not have it yet. */
+  valid = 0
+  dirty = 0
+  /** What is known of the last flag-setting operation (flags.ts), and where its kind is: a constant, KIND_LOCAL or KIND_STATE. */
+  known = 0
+  kind = KIND_STATE
+  kindDirty = false
+  /** What registers hold, and groups of accesses that have been looked up (accesses.ts). */
+  symbols: Symbols = freshSymbols()
+  groups: readonly Group[] = []
+  /** Registers are stored at once: shorter code where there are many ways out. */
+  writesThrough = false
+  /** CR0 and CR4 allow vector instructions: it was looked at in this block. */
+  fpuChecked = false
+  /** The flags of the current instruction are set again before anybody can see them. */
+  flagsDead = false
+  /** Of the block being translated: where it is, its offset in the page, its instructions, and those before the current one. */
+  blockAddress = 0
   blockOffset = 0
   blockCount = 0
   done = 0
   op!: Operation
   exitLabel: Label = 0
+  placeLabel: Label = 0
   faultLabel: Label = 0
+  missLabel: Label = 0
 
   /** `base` is the address of the vCPU's state. */
   constructor(base: number) {
     this.base = base
+  }
+
+  // ---- what is cached ----
+  remember(): Knowledge {
+    const { valid, dirty, known, kind, kindDirty, symbols, groups } = this
+    return { valid, dirty, known, kind, kindDirty, symbols, groups }
+  }
+
+  recall({ valid, dirty, known, kind, kindDirty, symbols, groups }: Knowledge): void {
+    this.valid = valid
+    this.dirty = dirty
+    this.known = known
+    this.kind = kind
+    this.kindDirty = kindDirty
+    this.symbols = symbols
+    this.groups = groups
+  }
+
+  /** Emits code that is branched around: what it changes is not true afterwards. */
+  aside(emit: () => void): void {
+    const before = this.remember()
+    emit()
+    this.recall(before)
+  }
+
+  /** Stores what is dirty. */
+  flush(): void {
+    for (let index = 0; index < CACHED; index++)
+      if (this.dirty & (1 << index)) this.storeState(placeOf(index), L_GPR + index)
+    this.dirty = 0
+    if (!this.kindDirty) return
+    this.kindDirty = false
+    if (this.kind === KIND_LOCAL) this.storeState(S.S_FLAG_KIND, L_FLAG_KIND, MEM.i32_store)
+    else {
+      this.c.i32(0)
+      this.c.i32(this.kind)
+      this.c.memory(MEM.i32_store, this.base + S.S_FLAG_KIND)
+    }
+  }
+
+  /** Everything is in the state, and nothing is known of the flags. */
+  forget(): void {
+    this.valid = 0
+    this.dirty = 0
+    this.known = 0
+    this.kind = KIND_STATE
+    this.kindDirty = false
+  }
+
+  /** The flags are in the state, and nothing is known of them. */
+  forgetFlags(): void {
+    this.dropFlagOperands(true)
+    this.valid &= ~FLAG_RES_BIT
+    this.known = 0
+    this.kind = KIND_STATE
+  }
+
+  #pushCached(index: number, offset: number): void {
+    const bit = 1 << index
+    if (this.valid & bit) this.c.get(L_GPR + index)
+    else {
+      this.loadState64(offset)
+      this.c.tee(L_GPR + index)
+      this.valid |= bit
+    }
+  }
+
+  #changed(index: number): void {
+    this.valid |= 1 << index
+    this.dirty |= 1 << index
+  }
+
+  /** Pushes L_FLAG_RES, L_FLAG_A or L_FLAG_B. */
+  pushFlag(local: number): void {
+    this.#pushCached(local - L_GPR, placeOf(local - L_GPR))
+  }
+
+  setFlag(local: number): void {
+    this.c.set(local)
+    this.#changed(local - L_GPR)
+  }
+
+  teeFlag(local: number): void {
+    this.c.tee(local)
+    this.#changed(local - L_GPR)
+  }
+
+  /** The operands that the new kind of flags does not have need not be stored. */
+  dropFlagOperands(a: boolean): void {
+    const bits = FLAG_B_BIT | (a ? FLAG_A_BIT : 0)
+    this.valid &= ~bits
+    this.dirty &= ~bits
   }
 
   // ---- the state ----
@@ -156,15 +279,17 @@ export class Context {
   /** Pushes a whole register. */
   pushRegister(register: number): void {
     const number = register >> 3
-    this.used |= 1 << number
-    this.c.get(L_GPR + number)
+    this.#pushCached(number, S.S_GPR + number * 8)
   }
 
   popRegister(register: number): void {
     const number = register >> 3
-    this.used |= 1 << number
-    this.written |= 1 << number
     this.c.set(L_GPR + number)
+    if (this.writesThrough) {
+      this.valid |= 1 << number
+      this.dirty &= ~(1 << number)
+      this.storeState(S.S_GPR + number * 8, L_GPR + number)
+    } else this.#changed(number)
   }
 
   extend(size: number): void {
@@ -238,226 +363,47 @@ export class Context {
     return this.op.immHigh * 0x1_0000_0000 + (this.op.immLow >>> 0)
   }
 
-  // ---- effective addresses ----
-  /** Pushes base + (index << scale) + disp. */
-  pushOffset(): void {
-    const { c, op } = this
-    let pushed = false
-    const add = (): void => {
-      if (pushed) c.op(OP.i64_add)
-      pushed = true
-    }
-    if (op.base === S.S_BLOCK_RIP) {
-      this.pushPlace(this.blockOffset)
-      add()
-    } else if (op.base !== S.S_ZERO) {
-      this.pushRegister(op.base)
-      add()
-    }
-    if (op.index !== S.S_ZERO) {
-      this.pushRegister(op.index)
-      if (op.scale) {
-        c.i64(op.scale)
-        c.op(OP.i64_shl)
-      }
-      add()
-    }
-    if (!pushed || op.dispLow !== 0 || op.dispHigh !== 0) {
-      c.i64Halves(op.dispLow, op.dispHigh)
-      add()
-    }
-  }
-
-  /** Pushes the linear address of the operand. Only kinds that 64-bit code has. */
-  pushAddress(): void {
-    const { op } = this
-    this.pushOffset()
-    if (op.ea === O.EA_TRUNC32) this.mask(2)
-    if (op.ea === O.EA_SEG64 || (op.ea === O.EA_TRUNC32 && op.segment >= S.FS)) {
-      this.loadState64(S.S_SEG + op.segment * S.SEG_STRIDE + S.SEG_BASE)
-      this.c.op(OP.i64_add)
-    }
-  }
-
-  // ---- memory ----
-  /** With the address in L_ADDRESS: L_SLOT = its TLB entry, and pushes whether that serves `size` bytes there. */
-  #pushHit(tag: number, size: number): void {
-    const { c } = this
-    c.get(L_ADDRESS)
-    c.i64(7)
-    c.op(OP.i64_shr_u)
-    c.op(OP.i32_wrap)
-    c.i32(TLB_INDEX_MASK)
-    c.op(OP.i32_and)
-    c.get(L_TLB)
-    c.op(OP.i32_add)
-    c.tee(L_SLOT)
-    c.memory(MEM.i64_load, tag)
-    c.get(L_ADDRESS)
-    if (size > 0) {
-      c.i64((1 << size) - 1)
-      c.op(OP.i64_add)
-    }
-    c.i64(-4096)
-    c.op(OP.i64_and)
-    c.op(OP.i64_eq)
-  }
-
-  #pushHost(): void {
-    const { c } = this
-    c.get(L_SLOT)
-    c.memory(MEM.i32_load, TLB_ADDEND)
-    c.get(L_ADDRESS)
-    c.op(OP.i32_wrap)
-    c.op(OP.i32_add)
-  }
-
-  /** Replaces the address on the stack by what is there, extended to 64 bits. */
-  read(size: number, signed: boolean): void {
-    const { c } = this
-    c.set(L_ADDRESS)
-    this.#pushHit(TLB_READ, size)
-    c.if(I64)
-    this.#pushHost()
-    c.memory((signed ? LOAD_S : LOAD_U)[size]!, 0)
-    c.else()
-    c.get(L_ADDRESS)
-    c.i32(size)
-    c.call(F_READ)
-    if (signed) this.extend(size)
-    this.setWhere(false)
-    this.loadState32(S.S_FAULT)
-    c.brIf(this.faultLabel)
-    c.end()
-  }
-
-  /**
-   * Pops a value, then an address, and stores. `commit` finishes the instruction on the rare way out after a store to code;
-   * it returns true when it has branched away itself.
-   */
-  write(size: number, commit?: () => boolean): void {
-    const { c } = this
-    c.set(L_VALUE)
-    c.set(L_ADDRESS)
-    this.#pushHit(TLB_WRITE, size)
-    c.if()
-    this.#pushHost()
-    c.get(L_VALUE)
-    c.memory(STORE[size]!, 0)
-    c.else()
-    c.get(L_ADDRESS)
-    c.get(L_VALUE)
-    c.i32(size)
-    c.call(F_WRITE)
-    this.afterSlow(commit)
-    c.end()
-  }
-
-  /** Pops a status (jit.ts in wasm/cpu): goes on, out with a fault, or out after this instruction. */
-  afterSlow(commit?: () => boolean): void {
-    const { c } = this
-    c.tee(L_BIT)
-    c.if()
-    this.setWhere(false)
-    c.get(L_BIT)
-    c.i32(1)
-    c.op(OP.i32_eq)
-    c.brIf(this.faultLabel)
-    if (!commit?.()) {
-      this.setWhere(true)
-      c.br(this.faultLabel)
-    }
-    c.end()
-  }
-
-  /** Pops an address: L_POINTER = where to change the operand in place (endChange afterwards). */
-  beginChange(size: number): void {
-    const { c } = this
-    c.set(L_ADDRESS)
-    this.#pushHit(TLB_WRITE, size)
-    c.if(I32)
-    this.#pushHost()
-    c.else()
-    c.get(L_ADDRESS)
-    c.i32(1 << size)
-    c.call(F_BEGIN_RMW)
-    c.tee(L_POINTER)
-    this.setWhere(false)
-    c.get(L_POINTER)
-    c.op(OP.i32_eqz)
-    c.brIf(this.faultLabel)
-    c.end()
-    c.set(L_POINTER)
-  }
-
-  pushOld(size: number): void {
-    this.c.get(L_POINTER)
-    this.c.memory(LOAD_S[size]!, 0)
-  }
-
-  /** Stores local `value` through L_POINTER and writes a bounced operand back. The instruction must be complete otherwise. */
-  endChange(size: number, value: number): void {
-    const { c } = this
-    c.get(L_POINTER)
-    c.get(value)
-    c.memory(STORE[size]!, 0)
-    c.get(L_POINTER)
-    c.i32(this.base + S.S_BOUNCE)
-    c.op(OP.i32_eq)
-    c.if()
-    c.call(F_WRITE_BACK)
-    this.afterSlow()
-    c.end()
-  }
-
   // ---- ways out ----
-  /** L_WHERE = this instruction (for a fault, which also names the record), or the one after it. */
+  /** L_WHERE = this instruction (for a fault), or the one after it. */
   setWhere(afterThis: boolean): void {
     const { c, op } = this
     const offset = this.blockOffset + op.offset + (afterThis ? op.length : 0)
     const giveBack = this.blockCount - this.done - (afterThis ? 1 : 0)
     c.i32(offset | (giveBack << 13))
     c.set(L_WHERE)
-    if (afterThis) return
-    c.i32(0)
-    c.i32(op.address)
-    c.memory(MEM.i32_store, this.base + S.S_FAULT_OP)
+  }
+
+  /** Leaves the region: the interpreter goes on with this instruction, which must not have changed anything yet. */
+  miss(): void {
+    const { c } = this
+    this.aside(() => {
+      this.flush()
+      c.i32(this.op.address)
+      c.set(L_WHERE)
+      c.i32(this.blockAddress)
+      c.set(L_POINTER)
+      c.br(this.missLabel)
+    })
   }
 
   /** Leaves the region; the RIP to go on at is in L_RIP. */
   leave(): void {
+    this.flush()
     this.c.br(this.exitLabel)
   }
 
-  spillRegisters(): void {
-    for (let number = 0; number < 16; number++)
-      if (this.written & (1 << number)) this.storeState(S.S_GPR + number * 8, L_GPR + number)
-  }
-
-  fillRegisters(): void {
-    for (let number = 0; number < 16; number++) {
-      if (!(this.used & (1 << number))) continue
-      this.loadState64(S.S_GPR + number * 8)
-      this.c.set(L_GPR + number)
-    }
-  }
-
-  spillFlags(): void {
-    this.storeState(S.S_FLAG_KIND, L_FLAG_KIND, MEM.i32_store)
-    this.storeState(S.S_FLAG_RES, L_FLAG_RES)
-    this.storeState(S.S_FLAG_A, L_FLAG_A)
-    this.storeState(S.S_FLAG_B, L_FLAG_B)
-  }
-
-  fillFlags(): void {
+  /** Leaves the region to go on at L_PAGE + `distance`. The sum is made at the one exit: made here, V8 would hoist it to the entry of the region. */
+  leaveTo(distance: number): void {
     const { c } = this
-    this.loadState32(S.S_FLAG_KIND)
-    c.set(L_FLAG_KIND)
-    this.loadState64(S.S_FLAG_RES)
-    c.set(L_FLAG_RES)
-    this.loadState64(S.S_FLAG_A)
-    c.set(L_FLAG_A)
-    this.loadState64(S.S_FLAG_B)
-    c.set(L_FLAG_B)
+    if (distance === (distance | 0)) {
+      this.flush()
+      c.i32(distance)
+      c.set(L_ENTRY)
+      c.br(this.placeLabel)
+      return
+    }
+    this.pushPlace(distance)
+    c.set(L_RIP)
+    this.leave()
   }
 }

@@ -4,10 +4,11 @@
  */
 import * as S from '../../../wasm/cpu/state.ts'
 import {
-  Context,
   F_CARRY,
   F_CONDITION,
   F_ROTATE_FLAGS,
+  KIND_LOCAL,
+  KIND_STATE,
   L_BIT,
   L_FLAG_A,
   L_FLAG_B,
@@ -15,9 +16,11 @@ import {
   L_FLAG_RES,
   L_TEMP,
 } from './context.ts'
+import { MemoryContext } from './memory.ts'
 import { OP } from './wasm-emitter.ts'
 
 /** What is known of the kind of the last flag-setting operation: nothing, one kind, or two that differ in a bit of L_FLAG_KIND. */
+/** Unknown flags are in the state as a whole. */
 export const K_UNKNOWN = 0
 export const K_LOGIC = 1
 export const K_ADD = 2
@@ -49,15 +52,13 @@ const SUB_COMPARE: readonly number[] = [
   OP.i64_gt_s,
 ]
 
-export class FlagContext extends Context {
-  known = K_UNKNOWN
-
-  /** L_FLAG_KIND = a constant. */
+export class FlagContext extends MemoryContext {
+  /** The kind of the flags is a constant. */
   setKind(kind: number, known: number): void {
-    this.c.i32(kind)
-    this.c.set(L_FLAG_KIND)
+    this.kind = kind
+    this.kindDirty = true
     this.known = known
-    this.flagsWritten = true
+    if (known === K_LOGIC || known === K_SHIFT) this.dropFlagOperands(known === K_LOGIC)
   }
 
   /** L_FLAG_KIND = `kind` + L_BIT. */
@@ -66,13 +67,30 @@ export class FlagContext extends Context {
     this.c.get(L_BIT)
     this.c.op(OP.i32_add)
     this.c.set(L_FLAG_KIND)
+    this.kind = KIND_LOCAL
+    this.kindDirty = true
     this.known = known
-    this.flagsWritten = true
+  }
+
+  /** Pushes bit 0 of the kind: the carry that went in, or was kept. */
+  #pushKindBit(): void {
+    const { c } = this
+    if (this.kind >= 0) {
+      c.i32(this.kind & 1)
+      return
+    }
+    if (this.kind === KIND_STATE) {
+      this.loadState32(S.S_FLAG_KIND)
+      c.tee(L_FLAG_KIND)
+      this.kind = KIND_LOCAL
+    } else c.get(L_FLAG_KIND)
+    c.i32(1)
+    c.op(OP.i32_and)
   }
 
   #compare(left: number, right: number, opcode: number): void {
-    this.c.get(left)
-    this.c.get(right)
+    this.pushFlag(left)
+    this.pushFlag(right)
     this.c.op(opcode)
   }
 
@@ -80,9 +98,7 @@ export class FlagContext extends Context {
   #compareWithCarry(left: number, right: number): void {
     const { c } = this
     this.#compare(left, right, OP.i64_lt_u)
-    c.get(L_FLAG_KIND)
-    c.i32(1)
-    c.op(OP.i32_and)
+    this.#pushKindBit()
     this.#compare(left, right, OP.i64_eq)
     c.op(OP.i32_and)
     c.op(OP.i32_or)
@@ -109,18 +125,15 @@ export class FlagContext extends Context {
         return
       case K_INC:
       case K_DEC:
-        c.get(L_FLAG_KIND)
-        c.i32(1)
-        c.op(OP.i32_and)
+        this.#pushKindBit()
         return
       case K_SHIFT:
-        c.get(L_FLAG_A)
+        this.pushFlag(L_FLAG_A)
         c.op(OP.i32_wrap)
         c.i32(1)
         c.op(OP.i32_and)
         return
       default:
-        this.spillFlags()
         c.call(F_CARRY)
     }
   }
@@ -149,7 +162,7 @@ export class FlagContext extends Context {
         pair(L_FLAG_A, L_FLAG_B, L_FLAG_A, L_FLAG_RES)
         return
       default:
-        c.get(L_FLAG_A)
+        this.pushFlag(L_FLAG_A)
         c.op(OP.i32_wrap)
         c.i32(11)
         c.op(OP.i32_shr_u)
@@ -159,12 +172,12 @@ export class FlagContext extends Context {
   }
 
   #pushZero(): void {
-    this.c.get(L_FLAG_RES)
+    this.pushFlag(L_FLAG_RES)
     this.c.op(OP.i64_eqz)
   }
 
   #pushSign(): void {
-    this.c.get(L_FLAG_RES)
+    this.pushFlag(L_FLAG_RES)
     this.c.i64(0)
     this.c.op(OP.i64_lt_s)
   }
@@ -173,7 +186,6 @@ export class FlagContext extends Context {
   pushCondition(code: number): void {
     const { c } = this
     if (this.known === K_UNKNOWN) {
-      this.spillFlags()
       c.i32(code)
       c.call(F_CONDITION)
       return
@@ -204,7 +216,7 @@ export class FlagContext extends Context {
         this.#pushSign()
         break
       case 5:
-        c.get(L_FLAG_RES)
+        this.pushFlag(L_FLAG_RES)
         c.i64(0xff)
         c.op(OP.i64_and)
         c.op(OP.i64_popcnt)
@@ -229,13 +241,8 @@ export class FlagContext extends Context {
   /** Flags of a rotate: pops an i32 with CF in bit 0 and OF in bit 11; the others stay what they are. */
   popRotateFlags(): void {
     const { c } = this
-    this.flagsWritten = true
     if (this.known === K_UNKNOWN) {
-      c.set(L_BIT)
-      this.spillFlags()
-      c.get(L_BIT)
       c.call(F_ROTATE_FLAGS)
-      this.fillFlags()
       return
     }
     c.op(OP.i64_extend_i32_u)
@@ -243,11 +250,11 @@ export class FlagContext extends Context {
     // AF is kept: bit 4 of a literal, or of a ^ b ^ result.
     if (this.known === K_LOGIC) c.i64(0)
     else {
-      c.get(L_FLAG_A)
+      this.pushFlag(L_FLAG_A)
       if (this.known !== K_SHIFT) {
-        c.get(L_FLAG_B)
+        this.pushFlag(L_FLAG_B)
         c.op(OP.i64_xor)
-        c.get(L_FLAG_RES)
+        this.pushFlag(L_FLAG_RES)
         c.op(OP.i64_xor)
       }
       c.i64(0x10)
@@ -255,7 +262,7 @@ export class FlagContext extends Context {
     }
     c.get(L_TEMP)
     c.op(OP.i64_or)
-    c.set(L_FLAG_A)
+    this.setFlag(L_FLAG_A)
     this.setKind(S.FLAG_SHIFT, K_SHIFT)
   }
 }

@@ -13,24 +13,25 @@ import {
   L_TEMP,
   L_VALUE,
 } from './context.ts'
-import {
-  FlagContext,
-  K_ADD,
-  K_ADD_CARRY,
-  K_DEC,
-  K_INC,
-  K_LOGIC,
-  K_SHIFT,
-  K_SUB,
-  K_SUB_CARRY,
-  K_UNKNOWN,
-} from './flags.ts'
+import { K_ADD, K_ADD_CARRY, K_DEC, K_INC, K_LOGIC, K_SHIFT, K_SUB, K_SUB_CARRY, K_UNKNOWN } from './flags.ts'
+import { ShiftContext } from './shifts.ts'
 import { I64, MEM, OP } from './wasm-emitter.ts'
 
 /** jitOp's answers from here on are paused string instructions (wasm/cpu/jit.ts). */
 const PAUSED = 16
 
-export class OperationContext extends FlagContext {
+/** ADD OR - - AND SUB XOR. */
+const PLAIN: readonly number[] = [
+  OP.i64_add,
+  OP.i64_or,
+  OP.i64_add,
+  OP.i64_sub,
+  OP.i64_and,
+  OP.i64_sub,
+  OP.i64_xor,
+] as const
+
+export class OperationContext extends ShiftContext {
   /** Translates `this.op`, which is not the end of its block. */
   translate(): void {
     const { handler } = this.op
@@ -54,7 +55,7 @@ export class OperationContext extends FlagContext {
       return
     }
     if (handler >= O.H_SHL32 && handler <= O.H_ROR64) {
-      this.#shift((handler - O.H_SHL32) >> 1, (handler - O.H_SHL32) & 1 ? 3 : 2)
+      this.shift((handler - O.H_SHL32) >> 1, (handler - O.H_SHL32) & 1 ? 3 : 2)
       return
     }
     if (!this.#other(handler)) this.#interpret()
@@ -71,20 +72,22 @@ export class OperationContext extends FlagContext {
     const { c, op } = this
     const compares = alu === O.ALU_CMP || alu === O.ALU_TEST
     const inMemory = form === O.FORM_MR || form === O.FORM_MI
+    if (this.flagsDead) {
+      if (!compares) this.#plainArithmetic(alu, form, size)
+      return
+    }
     if (alu === O.ALU_XOR && form === O.FORM_RR && op.dst === op.src && size >= 2) {
       c.i64(0)
-      c.tee(L_FLAG_RES)
+      this.teeFlag(L_FLAG_RES)
       this.popRegister(op.dst)
       this.setKind(S.FLAG_LOGIC, K_LOGIC)
       return
     }
     // The access that may fault comes first; flags and registers change after it.
     if (form === O.FORM_RM || (inMemory && compares)) {
-      this.pushAddress()
-      this.read(size, true)
+      this.readOperand(size, true)
       c.set(L_TEMP)
     } else if (inMemory) {
-      this.pushAddress()
       this.beginChange(size)
     }
     const carries = alu === O.ALU_ADC || alu === O.ALU_SBB
@@ -106,15 +109,15 @@ export class OperationContext extends FlagContext {
       pushA()
       pushB()
       c.op(alu === O.ALU_OR ? OP.i64_or : alu === O.ALU_XOR ? OP.i64_xor : OP.i64_and)
-      c.set(L_FLAG_RES)
+      this.setFlag(L_FLAG_RES)
       this.setKind(S.FLAG_LOGIC, K_LOGIC)
     } else {
       const adds = alu === O.ALU_ADD || alu === O.ALU_ADC
       pushA()
       pushB()
-      c.set(L_FLAG_B)
-      c.tee(L_FLAG_A)
-      c.get(L_FLAG_B)
+      this.setFlag(L_FLAG_B)
+      this.teeFlag(L_FLAG_A)
+      this.pushFlag(L_FLAG_B)
       const operation = adds ? OP.i64_add : OP.i64_sub
       c.op(operation)
       if (carries) {
@@ -123,16 +126,26 @@ export class OperationContext extends FlagContext {
         c.op(operation)
       }
       this.extend(size)
-      c.set(L_FLAG_RES)
+      this.setFlag(L_FLAG_RES)
       if (carries) this.setKindPlusBit(adds ? S.FLAG_ADD : S.FLAG_SUB, adds ? K_ADD_CARRY : K_SUB_CARRY)
       else this.setKind(adds ? S.FLAG_ADD : S.FLAG_SUB, adds ? K_ADD : K_SUB)
     }
     if (compares) return
     if (inMemory) this.endChange(size, L_FLAG_RES)
     else {
-      c.get(L_FLAG_RES)
+      this.pushFlag(L_FLAG_RES)
       this.popSized(op.dst, size)
     }
+  }
+
+  /** Of registers, without flags. What is above the operand's size does not matter: it is cut off at the end. */
+  #plainArithmetic(alu: number, form: number, size: number): void {
+    const { c, op } = this
+    this.pushSigned(op.dst, size === 0 ? 0 : 3)
+    if (form === O.FORM_RI) this.#pushImmediate(size)
+    else this.pushSigned(op.src, size === 0 ? 0 : 3)
+    c.op(PLAIN[alu]!)
+    this.popSized(op.dst, size)
   }
 
   #move(form: number, size: number): void {
@@ -147,20 +160,16 @@ export class OperationContext extends FlagContext {
         this.popSized(op.dst, size)
         return
       case O.FORM_RM:
-        this.pushAddress()
-        this.read(size, false)
+        this.readOperand(size, false)
         if (size >= 2) this.popRegister(op.dst)
         else this.popSized(op.dst, size)
         return
       case O.FORM_MR:
-        this.pushAddress()
-        this.pushUnsigned(op.src, size)
-        this.write(size)
+        // Stores take the low part by themselves.
+        this.writeOperand(size, () => (op.src & 1 ? this.pushUnsigned(op.src, size) : this.pushRegister(op.src)))
         return
       default:
-        this.pushAddress()
-        this.#pushImmediate(size)
-        this.write(size)
+        this.writeOperand(size, () => this.#pushImmediate(size))
     }
   }
 
@@ -174,108 +183,70 @@ export class OperationContext extends FlagContext {
       this.popSized(op.dst, size)
       return
     }
+    if (this.flagsDead) {
+      if (kind === 3) c.i64(0)
+      this.pushSigned(op.dst, size)
+      if (kind !== 3) c.i64(1)
+      c.op(kind === 0 ? OP.i64_add : OP.i64_sub)
+      this.popSized(op.dst, size)
+      return
+    }
     if (kind === 3) {
       this.pushSigned(op.dst, size)
-      c.set(L_FLAG_B)
+      this.setFlag(L_FLAG_B)
       c.i64(0)
-      c.tee(L_FLAG_A)
-      c.get(L_FLAG_B)
+      this.teeFlag(L_FLAG_A)
+      this.pushFlag(L_FLAG_B)
       c.op(OP.i64_sub)
       this.setKind(S.FLAG_SUB, K_SUB)
     } else {
       this.pushCarry()
       c.set(L_BIT)
       this.pushSigned(op.dst, size)
-      c.tee(L_FLAG_A)
+      this.teeFlag(L_FLAG_A)
       c.i64(1)
-      c.tee(L_FLAG_B)
+      this.teeFlag(L_FLAG_B)
       c.op(kind === 0 ? OP.i64_add : OP.i64_sub)
       this.setKindPlusBit(kind === 0 ? S.FLAG_INC0 : S.FLAG_DEC0, kind === 0 ? K_INC : K_DEC)
     }
     this.extend(size)
-    c.tee(L_FLAG_RES)
+    this.teeFlag(L_FLAG_RES)
     this.popSized(op.dst, size)
   }
 
-  /** SHL SHR SAR ROL ROR of a 32-bit or 64-bit register by a constant that is not 0. */
-  #shift(kind: number, size: number): void {
+  /** INC, DEC, NOT, NEG of memory. */
+  #unaryMemory(): void {
     const { c, op } = this
-    const n = op.immLow
-    const bits = 8 << size
-    if (kind >= 3) {
-      this.#rotate(kind === 3, size, n)
+    const { size, aux } = op
+    this.beginChange(size)
+    if (aux === 2) {
+      this.pushOld(size)
+      c.i64(-1)
+      c.op(OP.i64_xor)
+      c.set(L_VALUE)
+      this.endChange(size, L_VALUE)
       return
     }
-    if (kind === 2) this.pushSigned(op.dst, size)
-    else this.pushUnsigned(op.dst, size)
-    c.tee(L_TEMP)
-    c.i64(n)
-    c.op(kind === 0 ? OP.i64_shl : kind === 1 ? OP.i64_shr_u : OP.i64_shr_s)
-    this.extend(size)
-    c.set(L_FLAG_RES)
-    // The bit that went out last.
-    c.get(L_TEMP)
-    c.i64(kind === 0 ? bits - n : n - 1)
-    c.op(OP.i64_shr_u)
-    c.i64(1)
-    c.op(OP.i64_and)
-    if (kind === 0) {
-      c.tee(L_VALUE)
-      c.get(L_VALUE)
-      c.get(L_FLAG_RES)
-      c.i64(63)
-      c.op(OP.i64_shr_u)
-      c.op(OP.i64_xor)
-      c.i64(11)
-      c.op(OP.i64_shl)
-      c.op(OP.i64_or)
-    } else if (kind === 1 && n === 1) {
-      c.get(L_TEMP)
-      c.i64(bits - 1)
-      c.op(OP.i64_shr_u)
-      c.i64(11)
-      c.op(OP.i64_shl)
-      c.op(OP.i64_or)
-    }
-    c.set(L_FLAG_A)
-    this.setKind(S.FLAG_SHIFT, K_SHIFT)
-    c.get(L_FLAG_RES)
-    this.popSized(op.dst, size)
-  }
-
-  #rotate(left: boolean, size: number, n: number): void {
-    const { c, op } = this
-    const top = (8 << size) - 1
-    this.pushRegister(op.dst)
-    if (size === 2) {
-      c.op(OP.i32_wrap)
-      c.i32(n)
-      c.op(left ? OP.i32_rotl : OP.i32_rotr)
-      c.op(OP.i64_extend_i32_u)
+    if (aux === 3) {
+      this.pushOld(size)
+      this.setFlag(L_FLAG_B)
+      c.i64(0)
+      this.teeFlag(L_FLAG_A)
+      this.pushFlag(L_FLAG_B)
     } else {
-      c.i64(n)
-      c.op(left ? OP.i64_rotl : OP.i64_rotr)
+      this.pushCarry()
+      c.set(L_BIT)
+      this.pushOld(size)
+      this.teeFlag(L_FLAG_A)
+      c.i64(1)
+      this.teeFlag(L_FLAG_B)
     }
-    c.tee(L_VALUE)
-    this.popRegister(op.dst)
-    const bit = (at: number): void => {
-      c.get(L_VALUE)
-      if (at > 0) {
-        c.i64(at)
-        c.op(OP.i64_shr_u)
-      }
-      c.op(OP.i32_wrap)
-      c.i32(1)
-      c.op(OP.i32_and)
-    }
-    bit(left ? 0 : top)
-    bit(top)
-    bit(left ? 0 : top - 1)
-    c.op(OP.i32_xor)
-    c.i32(11)
-    c.op(OP.i32_shl)
-    c.op(OP.i32_or)
-    this.popRotateFlags()
+    c.op(aux === 0 ? OP.i64_add : OP.i64_sub)
+    this.extend(size)
+    this.setFlag(L_FLAG_RES)
+    if (aux === 3) this.setKind(S.FLAG_SUB, K_SUB)
+    else this.setKindPlusBit(aux === 0 ? S.FLAG_INC0 : S.FLAG_DEC0, aux === 0 ? K_INC : K_DEC)
+    this.endChange(size, L_FLAG_RES)
   }
 
   /** True when the instruction has been translated. */
@@ -291,8 +262,7 @@ export class OperationContext extends FlagContext {
         return true
       case O.H_MOVZX_M8:
       case O.H_MOVZX_M16:
-        this.pushAddress()
-        this.read(handler - O.H_MOVZX_M8, false)
+        this.readOperand(handler - O.H_MOVZX_M8, false)
         if (op.size === 1) this.popSized(op.dst, 1)
         else this.popRegister(op.dst)
         return true
@@ -305,8 +275,7 @@ export class OperationContext extends FlagContext {
       case O.H_MOVSX_M8:
       case O.H_MOVSX_M16:
       case O.H_MOVSX_M32:
-        this.pushAddress()
-        this.read(handler - O.H_MOVSX_M8, true)
+        this.readOperand(handler - O.H_MOVSX_M8, true)
         this.popSized(op.dst, handler === O.H_MOVSX_M32 ? 3 : op.size)
         return true
       case O.H_PUSH64:
@@ -317,16 +286,14 @@ export class OperationContext extends FlagContext {
         })
         return true
       case O.H_POP64:
-        this.pushRegister(S.S_RSP)
-        this.read(3, false)
+        this.readStack(S.S_RSP)
         c.set(L_TEMP)
         this.moveStack(8)
         c.get(L_TEMP)
         this.popRegister(op.dst)
         return true
       case O.H_LEAVE64:
-        this.pushRegister(S.S_RBP)
-        this.read(3, false)
+        this.readStack(S.S_RBP)
         c.set(L_TEMP)
         this.pushRegister(S.S_RBP)
         c.i64(8)
@@ -341,10 +308,10 @@ export class OperationContext extends FlagContext {
         this.popSized(op.dst, 0)
         return true
       case O.H_SETCC_M:
-        this.pushAddress()
-        this.pushCondition(op.aux)
-        c.op(OP.i64_extend_i32_u)
-        this.write(0)
+        this.writeOperand(0, () => {
+          this.pushCondition(op.aux)
+          c.op(OP.i64_extend_i32_u)
+        })
         return true
       case O.H_CMOV_R:
         this.pushUnsigned(op.src, op.size)
@@ -354,8 +321,7 @@ export class OperationContext extends FlagContext {
         this.popSized(op.dst, op.size)
         return true
       case O.H_CMOV_M:
-        this.pushAddress()
-        this.read(op.size, false)
+        this.readOperand(op.size, false)
         this.pushUnsigned(op.dst, op.size)
         this.pushCondition(op.aux)
         c.op(OP.select)
@@ -366,8 +332,7 @@ export class OperationContext extends FlagContext {
         this.#multiply()
         return true
       case O.H_IMUL_M:
-        this.pushAddress()
-        this.read(op.size, true)
+        this.readOperand(op.size, true)
         this.#multiply()
         return true
       case O.H_CBW:
@@ -381,37 +346,25 @@ export class OperationContext extends FlagContext {
         this.popSized(S.S_RDX, op.size)
         return true
       case O.H_BSWAP:
-        this.#swapBytes()
+        this.swapBytes()
+        return true
+      case O.H_VECTOR:
+        return this.vector()
+      case O.H_UNARY_M:
+        if (op.flags & O.OPF_LOCK) return false
+        this.#unaryMemory()
+        return true
+      case O.H_SHIFT_RCL:
+        if (op.size < 2 || op.aux < 4) return false
+        this.shiftByCl()
         return true
       case O.H_BIT:
         if (op.ea !== O.EA_REGISTER || op.size < 2 || this.known === K_UNKNOWN) return false
-        this.#bit()
+        this.bit()
         return true
       default:
         return false
     }
-  }
-
-  /** RSP += `bytes`. */
-  moveStack(bytes: number): void {
-    this.pushRegister(S.S_RSP)
-    this.c.i64(bytes)
-    this.c.op(OP.i64_add)
-    this.popRegister(S.S_RSP)
-  }
-
-  /** Pushes 8 bytes on the guest's stack. `commit` as for `write`, after RSP was moved. */
-  pushStack(value: () => void, commit?: () => boolean): void {
-    const { c } = this
-    this.pushRegister(S.S_RSP)
-    c.i64(-8)
-    c.op(OP.i64_add)
-    value()
-    this.write(3, () => {
-      this.moveStack(-8)
-      return commit?.() ?? false
-    })
-    this.moveStack(-8)
   }
 
   /** IMUL of two or three operands: the source is on the stack, sign-extended. */
@@ -425,8 +378,12 @@ export class OperationContext extends FlagContext {
     c.get(L_TEMP)
     c.get(L_VALUE)
     c.op(OP.i64_mul)
+    if (this.flagsDead) {
+      this.popSized(op.dst, size)
+      return
+    }
     if (size === 3) {
-      c.set(L_FLAG_RES)
+      this.setFlag(L_FLAG_RES)
       // Operands of 32 bits cannot overflow; only others need the upper half.
       for (const local of [L_TEMP, L_VALUE]) {
         c.get(local)
@@ -439,7 +396,7 @@ export class OperationContext extends FlagContext {
       c.get(L_TEMP)
       c.get(L_VALUE)
       c.call(F_MUL_HIGH)
-      c.get(L_FLAG_RES)
+      this.pushFlag(L_FLAG_RES)
       c.i64(63)
       c.op(OP.i64_shr_s)
       c.op(OP.i64_ne)
@@ -450,101 +407,29 @@ export class OperationContext extends FlagContext {
     } else {
       c.tee(L_VALUE)
       this.extend(size)
-      c.tee(L_FLAG_RES)
+      this.teeFlag(L_FLAG_RES)
       c.get(L_VALUE)
       c.op(OP.i64_ne)
       c.op(OP.i64_extend_i32_u)
     }
     c.i64(0x801)
     c.op(OP.i64_mul)
-    c.set(L_FLAG_A)
+    this.setFlag(L_FLAG_A)
     this.setKind(S.FLAG_SHIFT, K_SHIFT)
-    c.get(L_FLAG_RES)
+    this.pushFlag(L_FLAG_RES)
     this.popSized(op.dst, size)
-  }
-
-  #swapBytes(): void {
-    const { c, op } = this
-    if (op.size === 1) {
-      c.i64(0)
-      this.popSized(op.dst, 1)
-      return
-    }
-    const swap = (low: number, high: number, by: number): void => {
-      c.get(L_TEMP)
-      c.i64Halves(low, high)
-      c.op(OP.i64_and)
-      c.i64(by)
-      c.op(OP.i64_shl)
-      c.get(L_TEMP)
-      c.i64(by)
-      c.op(OP.i64_shr_u)
-      c.i64Halves(low, high)
-      c.op(OP.i64_and)
-      c.op(OP.i64_or)
-    }
-    this.pushUnsigned(op.dst, op.size)
-    c.set(L_TEMP)
-    swap(0x00ff00ff, 0x00ff00ff, 8)
-    c.set(L_TEMP)
-    swap(0x0000ffff, 0x0000ffff, 16)
-    if (op.size === 3) {
-      c.i64(32)
-      c.op(OP.i64_rotl)
-    }
-    this.popRegister(op.dst)
-  }
-
-  /** BT BTS BTR BTC of a register: CF is the bit, the other flags stay. */
-  #bit(): void {
-    const { c, op } = this
-    const bits = 8 << op.size
-    // 1 << index, and the old bit in CF.
-    c.i64(1)
-    if (op.aux2) c.i64(op.immLow & (bits - 1))
-    else {
-      this.pushRegister(op.dst)
-      c.i64(bits - 1)
-      c.op(OP.i64_and)
-    }
-    c.op(OP.i64_shl)
-    c.set(L_VALUE)
-    this.pushRegister(op.src)
-    c.get(L_VALUE)
-    c.op(OP.i64_and)
-    c.i64(0)
-    c.op(OP.i64_ne)
-    this.pushOverflow()
-    c.i32(11)
-    c.op(OP.i32_shl)
-    c.op(OP.i32_or)
-    if (op.aux) {
-      this.pushUnsigned(op.src, op.size)
-      c.get(L_VALUE)
-      if (op.aux === 2) {
-        c.i64(-1)
-        c.op(OP.i64_xor)
-        c.op(OP.i64_and)
-      } else c.op(op.aux === 1 ? OP.i64_or : OP.i64_xor)
-      this.popSized(op.src, op.size)
-    }
-    this.popRotateFlags()
   }
 
   /** Calls the interpreter's handler for this record, with the registers where it expects them. */
   #interpret(): void {
     const { c, op } = this
-    this.spillRegisters()
-    if (this.flagsWritten) this.spillFlags()
+    this.flush()
     this.storeBlockRip()
     c.i32(op.address)
     c.get(L_LEFT)
     c.call(F_OP)
-    c.set(L_POINTER)
-    this.fillRegisters()
-    this.fillFlags()
-    this.known = K_UNKNOWN
-    c.get(L_POINTER)
+    this.forget()
+    c.tee(L_POINTER)
     c.if()
     this.setWhere(false)
     c.get(L_POINTER)

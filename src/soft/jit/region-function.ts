@@ -9,16 +9,32 @@
  *       end  code of block 1
  *       ...
  *     end
- *     fault: L_RIP and L_LEFT from L_WHERE
- *     exit:  registers, flags and RIP back to the state
+ *     miss:  the interpreter goes on at the record in L_WHERE
+ *     fault: L_ENTRY and L_LEFT from L_WHERE
+ *     place: L_RIP from L_ENTRY
+ *     exit:  RIP back to the state
  */
 import * as O from '../../../wasm/cpu/ops.ts'
 import * as S from '../../../wasm/cpu/state.ts'
-import { F_END, L_ENTRY, L_LEFT, L_PAGE, L_RIP, L_TEMP, L_TLB, L_WHERE, LOCALS, readOperation } from './context.ts'
+import { findAccesses, freshSymbols } from './accesses.ts'
+import {
+  F_END,
+  type Knowledge,
+  L_ENTRY,
+  L_LEFT,
+  L_PAGE,
+  L_POINTER,
+  L_RIP,
+  L_TEMP,
+  L_WHERE,
+  LOCALS,
+  readOperation,
+} from './context.ts'
+import { accessesMemory, deadFlags } from './dead-flags.ts'
 import { K_UNKNOWN } from './flags.ts'
 import { OperationContext } from './operations.ts'
 import type { Block, Region } from './region.ts'
-import { Code, type FunctionBody, type Label, MEM, OP } from './wasm-emitter.ts'
+import { type FunctionBody, type Label, MEM, OP } from './wasm-emitter.ts'
 
 export class RegionTranslator extends OperationContext {
   readonly #view: DataView
@@ -31,7 +47,12 @@ export class RegionTranslator extends OperationContext {
   #self: Label = 0
   /** What is known of the flags on the forward edges to a block; -1 = no edge so far. */
   #incoming: number[] = []
-  readonly #enterable = new Set<number>()
+  /** What is known on the one edge to a block that continues another. */
+  #carried: (Knowledge | undefined)[] = []
+  /** How many branches of the region lead to a block. */
+  #edges: number[] = []
+  /** Numbers of the blocks that may be entered, by index. */
+  readonly #enterable = new Map<number, number>()
 
   constructor(view: DataView, base: number, everyEdge: boolean) {
     super(base)
@@ -42,37 +63,48 @@ export class RegionTranslator extends OperationContext {
   compile(region: Region): FunctionBody {
     this.#region = region
     this.#enterable.clear()
-    for (const entry of region.entries) this.#enterable.add(entry)
-    this.used = 0
-    this.written = 0
-    this.flagsWritten = false
+    region.entries.forEach((index, number) => void this.#enterable.set(index, number))
+    this.tlb = region.tlb
+    this.#countEdges()
     this.#body()
-    this.#body()
-    const code = new Code()
-    code.append(this.c.bytes())
-    return { locals: LOCALS, code: code.bytes() }
+    return { locals: LOCALS, code: this.c.bytes().slice() }
+  }
+
+  #countEdges(): void {
+    const { blocks, byOffset } = this.#region
+    this.#edges = blocks.map(() => 0)
+    for (const { taken, next } of blocks)
+      for (const target of [taken, next]) {
+        const index = byOffset.get(target)
+        if (index !== undefined) this.#edges[index]!++
+      }
+  }
+
+  /** Only one place leads to this block, so what is known there holds in it. */
+  #continues(index: number): boolean {
+    return this.#edges[index] === 1 && !this.#enterable.has(index)
   }
 
   #body(): void {
     const { c } = this
-    const { blocks } = this.#region
+    const { blocks, entries } = this.#region
     c.clear()
     c.get(L_RIP)
     c.i64(-4096)
     c.op(OP.i64_and)
     c.set(L_PAGE)
-    this.loadState32(S.S_TLB)
-    c.set(L_TLB)
-    this.fillRegisters()
-    this.fillFlags()
     this.exitLabel = c.block()
+    this.placeLabel = c.block()
     this.faultLabel = c.block()
+    this.missLabel = c.block()
     this.#loop = c.loop()
     this.#labels = new Array<Label>(blocks.length)
     for (let index = blocks.length - 1; index >= 0; index--) this.#labels[index] = c.block()
+    // Only blocks that are entered, so that the others have one way in each as far as V8 can see.
     c.get(L_ENTRY)
-    c.brTable(this.#labels)
+    c.brTable(entries.map(entry => this.#labels[entry]!))
     this.#incoming = blocks.map(() => -1)
+    this.#carried = blocks.map(() => undefined)
     blocks.forEach((block, index) => {
       c.end()
       this.#current = index
@@ -80,23 +112,33 @@ export class RegionTranslator extends OperationContext {
     })
     c.end()
     c.end()
+    this.#resumeInInterpreter()
+    c.end()
     this.#leaveAtWhere()
     c.end()
-    this.spillRegisters()
-    if (this.flagsWritten) this.spillFlags()
+    this.#goToPlace()
+    c.end()
     this.storeState(S.S_RIP, L_RIP)
     c.get(L_LEFT)
   }
 
+  /** The interpreter goes on in the middle of a block, at a record whose memory access the TLB did not serve (S_RESUME in run.ts). */
+  #resumeInInterpreter(): void {
+    const { c } = this
+    this.storeState(S.S_RESUME, L_WHERE, MEM.i32_store)
+    this.storeState(S.S_BLOCK, L_POINTER, MEM.i32_store)
+    this.storeState(S.S_RIP, L_PAGE)
+    c.get(L_LEFT)
+    c.op(OP.return)
+  }
+
+  /** L_ENTRY and L_LEFT from L_WHERE. */
   #leaveAtWhere(): void {
     const { c } = this
-    c.get(L_PAGE)
     c.get(L_WHERE)
     c.i32(0x1fff)
     c.op(OP.i32_and)
-    c.op(OP.i64_extend_i32_u)
-    c.op(OP.i64_add)
-    c.set(L_RIP)
+    c.set(L_ENTRY)
     c.get(L_LEFT)
     c.get(L_WHERE)
     c.i32(13)
@@ -105,10 +147,28 @@ export class RegionTranslator extends OperationContext {
     c.set(L_LEFT)
   }
 
+  /** L_RIP from the distance in L_ENTRY. */
+  #goToPlace(): void {
+    const { c } = this
+    c.get(L_PAGE)
+    c.get(L_ENTRY)
+    c.op(OP.i64_extend_i32_s)
+    c.op(OP.i64_add)
+    c.set(L_RIP)
+  }
+
   #block(block: Block): void {
     const { c } = this
-    const known = this.#incoming[this.#current]!
-    this.known = this.#enterable.has(this.#current) || known < 0 ? K_UNKNOWN : known
+    const carried = this.#carried[this.#current]
+    if (carried) this.recall(carried)
+    else {
+      const known = this.#incoming[this.#current]!
+      this.forget()
+      this.symbols = freshSymbols()
+      this.groups = []
+      this.known = this.#enterable.has(this.#current) || known < 0 ? K_UNKNOWN : known
+    }
+    this.blockAddress = block.address
     this.blockOffset = block.offset
     this.blockCount = block.count
     const repeats = block.taken === block.offset || block.next === block.offset
@@ -117,16 +177,24 @@ export class RegionTranslator extends OperationContext {
     c.i32(block.count)
     c.op(OP.i32_sub)
     c.set(L_LEFT)
-    let address = block.address + O.BLK_HEADER_SIZE
+    const address = block.address + O.BLK_HEADER_SIZE
+    const operations = Array.from({ length: block.count }, (_, index) =>
+      readOperation(this.#view, address + index * O.OP_RECORD_SIZE),
+    )
+    const dead = deadFlags(operations)
+    this.accesses = findAccesses(operations, block.offset, this.symbols, this.groups, block.apart)
+    this.symbols = this.accesses.symbols
+    this.fpuChecked = false
+    this.writesThrough = operations.filter(accessesMemory).length * 4 >= block.count
     for (this.done = 0; this.done < block.count; this.done++) {
-      this.op = readOperation(this.#view, address)
-      address += O.OP_RECORD_SIZE
+      this.op = operations[this.done]!
+      this.flagsDead = dead[this.done]!
       if (this.done === block.count - 1 && this.#transfer(block)) break
       this.translate()
     }
     // Without a transfer at its end the block falls into the next.
     if (this.done === block.count) {
-      this.op = readOperation(this.#view, address)
+      this.op = readOperation(this.#view, address + block.count * O.OP_RECORD_SIZE)
       this.#go(block.offset + this.distance())
     }
     if (repeats) c.end()
@@ -137,9 +205,7 @@ export class RegionTranslator extends OperationContext {
     const { c } = this
     const index = target >= 0 && target < 4096 ? this.#region.byOffset.get(target) : undefined
     if (index === undefined) {
-      this.pushPlace(target)
-      c.set(L_RIP)
-      this.leave()
+      this.leaveTo(target)
       return
     }
     const forward = index > this.#current
@@ -150,18 +216,22 @@ export class RegionTranslator extends OperationContext {
       this.loadState32(S.S_ATTENTION)
       c.op(OP.i32_or)
       c.if()
-      this.pushPlace(target)
-      c.set(L_RIP)
-      this.leave()
+      this.aside(() => this.leaveTo(target))
       c.end()
     }
+    if (this.#continues(index)) {
+      this.#carried[index] = this.remember()
+      c.br(this.#labels[index]!)
+      return
+    }
+    this.flush()
     if (forward) {
       const before = this.#incoming[index]!
       this.#incoming[index] = before < 0 || before === this.known ? this.known : K_UNKNOWN
       c.br(this.#labels[index]!)
     } else if (index === this.#current) c.br(this.#self)
     else {
-      c.i32(index)
+      c.i32(this.#enterable.get(index)!)
       c.set(L_ENTRY)
       c.br(this.#loop)
     }
@@ -175,7 +245,7 @@ export class RegionTranslator extends OperationContext {
       case O.H_JCC:
         this.pushCondition(op.aux)
         c.if()
-        this.#go(offset + this.distance())
+        this.aside(() => this.#go(offset + this.distance()))
         c.end()
         this.#go(offset + op.offset + op.length)
         return true
@@ -183,18 +253,12 @@ export class RegionTranslator extends OperationContext {
         this.#go(offset + this.distance())
         return true
       case O.H_CALL64:
-        this.#pushReturn(() => {
-          this.pushPlace(offset + this.distance())
-          c.set(L_RIP)
-          this.leave()
-          return true
-        })
+        this.#pushReturn()
         this.#go(offset + this.distance())
         return true
       case O.H_RET64:
       case O.H_RETI64:
-        this.pushRegister(S.S_RSP)
-        this.read(3, false)
+        this.readStack(S.S_RSP)
         this.#popTarget()
         this.moveStack(op.handler === O.H_RET64 ? 8 : 8 + op.immLow)
         this.#goToTarget()
@@ -209,10 +273,7 @@ export class RegionTranslator extends OperationContext {
       case O.H_CALLM64:
         this.#pushIndirect(op.handler === O.H_CALLR64)
         this.#popTarget()
-        this.#pushReturn(() => {
-          this.#goToTarget()
-          return true
-        })
+        this.#pushReturn()
         this.#goToTarget()
         return true
       case O.H_BRANCH:
@@ -225,17 +286,14 @@ export class RegionTranslator extends OperationContext {
     }
   }
 
-  #pushReturn(commit: () => boolean): void {
+  #pushReturn(): void {
     const { op } = this
-    this.pushStack(() => this.pushPlace(this.blockOffset + op.offset + op.length), commit)
+    this.pushStack(() => this.pushPlace(this.blockOffset + op.offset + op.length))
   }
 
   #pushIndirect(register: boolean): void {
     if (register) this.pushRegister(this.op.src)
-    else {
-      this.pushAddress()
-      this.read(3, false)
-    }
+    else this.readOperand(3, false)
   }
 
   /** L_TEMP = the target on the stack, which must be canonical; the interpreter raises the fault otherwise. */
@@ -249,7 +307,7 @@ export class RegionTranslator extends OperationContext {
     c.get(L_TEMP)
     c.op(OP.i64_ne)
     c.if()
-    this.#endInInterpreter()
+    this.aside(() => this.#endInInterpreter())
     c.end()
   }
 
@@ -262,12 +320,8 @@ export class RegionTranslator extends OperationContext {
   /** The interpreter executes this record and returns for us: RIP and budget are as it leaves them. */
   #endInInterpreter(): void {
     const { c } = this
-    this.spillRegisters()
-    if (this.flagsWritten) this.spillFlags()
+    this.flush()
     this.storeBlockRip()
-    c.i32(0)
-    c.i32(this.op.address)
-    c.memory(MEM.i32_store, this.base + S.S_FAULT_OP)
     c.i32(this.op.address)
     c.get(L_LEFT)
     c.call(F_END)

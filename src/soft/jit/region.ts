@@ -15,6 +15,8 @@ export interface Block {
   /** Where the call at its end comes back to, or -1. */
   readonly returns: number
   readonly runs: number
+  /** Accesses are looked up one by one (BLK_APART). */
+  readonly apart: boolean
 }
 
 export interface Region {
@@ -24,6 +26,8 @@ export interface Region {
   /** Indices of blocks that may be entered from outside. */
   readonly entries: readonly number[]
   readonly instructions: number
+  /** Where the TLB of its privilege level is. */
+  readonly tlb: number
 }
 
 const HASH_BUCKETS = 65536
@@ -44,12 +48,15 @@ export class BlockReader {
     return this.view.getUint32(this.base + offset, true)
   }
 
-  /** The valid block of 64-bit code at `host`, or undefined. */
-  find(host: number): Block | undefined {
+  /** The valid block of code at `host` that was decoded for `mode`, or undefined. */
+  find(host: number, mode: number): Block | undefined {
     const bucket = this.#state(S.S_BLOCK_HASH) + (((host ^ (host >>> 14)) & (HASH_BUCKETS - 1)) << 2)
     let address = this.view.getUint32(bucket, true)
     for (let steps = 0; address !== 0 && steps < MOST_HASH_STEPS; steps++) {
-      if (this.view.getUint32(address + O.BLK_HOST, true) === host) {
+      if (
+        this.view.getUint32(address + O.BLK_HOST, true) === host &&
+        this.view.getUint32(address + O.BLK_MODE, true) === mode
+      ) {
         const block = this.read(address)
         if (block) return block
       }
@@ -63,8 +70,10 @@ export class BlockReader {
     const { view } = this
     if (address < this.#state(S.S_ARENA) || address >= this.#state(S.S_ARENA_NEXT)) return undefined
     if (view.getUint32(address + O.BLK_VALID, true) !== 1) return undefined
-    if ((view.getUint32(address + O.BLK_MODE, true) & (S.MODE_SIZE_MASK | S.MODE_SINGLE)) !== S.MODE_64)
-      return undefined
+    const mode = view.getUint32(address + O.BLK_MODE, true)
+    if ((mode & (S.MODE_SIZE_MASK | S.MODE_SINGLE)) !== S.MODE_64) return undefined
+    // An instruction across two pages: its second part depends on more than this page.
+    if (view.getUint32(address + O.BLK_SECOND, true) !== 0) return undefined
     const host = view.getUint32(address + O.BLK_HOST, true)
     const offset = host & 0xfff
     const count = view.getUint16(address + O.BLK_COUNT, true)
@@ -112,14 +121,16 @@ export class BlockReader {
         if (view.getUint16(last + O.OP_HANDLER, true) === O.H_FALL) next = inPage(distance())
     }
     const runs = view.getUint32(address + O.BLK_RUNS, true)
-    return { address, host, offset, count, taken, next, returns, runs }
+    const apart = view.getUint32(address + O.BLK_APART, true) !== 0
+    return { address, host, offset, count, taken, next, returns, runs, apart }
   }
 
-  /** The region around the hot block at `address`; blocks that ran fewer than `coldest` times are left out. */
-  region(address: number, coldest: number): Region | undefined {
+  /** The region around the hot block at `address`; blocks from `end` of the arena on, and those that ran fewer than `coldest` times, are left out. */
+  region(address: number, end: number, coldest: number): Region | undefined {
     const head = this.read(address)
     if (!head) return undefined
     const page = head.host - head.offset
+    const mode = this.view.getUint32(address + O.BLK_MODE, true)
     const found = new Map<number, Block>([[head.offset, head]])
     const work = [head]
     const entered = new Set<number>([head.offset])
@@ -131,8 +142,8 @@ export class BlockReader {
         if (target < 0) continue
         if (target <= block.offset) entered.add(target)
         if (found.has(target) || found.size >= MOST_BLOCKS || instructions >= MOST_INSTRUCTIONS) continue
-        const other = this.find(page + target)
-        if (!other || other.runs < coldest) continue
+        const other = this.find(page + target, mode)
+        if (!other || other.address >= end || other.runs < coldest) continue
         found.set(target, other)
         instructions += other.count
         work.push(other)
@@ -141,6 +152,7 @@ export class BlockReader {
     const blocks = [...found.values()].sort((a, b) => a.offset - b.offset)
     const byOffset = new Map(blocks.map((block, index) => [block.offset, index]))
     const entries = [...entered].flatMap(offset => byOffset.get(offset) ?? [])
-    return { blocks, byOffset, entries, instructions }
+    const tlb = this.#state(mode & S.MODE_USER ? S.S_TLB_USER : S.S_TLB_KERNEL)
+    return { blocks, byOffset, entries, instructions, tlb }
   }
 }

@@ -1,13 +1,12 @@
 /**
- * Tier 1 of one vCPU: takes the hot blocks that the interpreter reports, compiles the regions around them, many to a module, and
- * enters them in the CPU module's table. All of it happens between two slices, so nothing runs while code is read and installed.
+ * Tier 1 of one vCPU: takes the hot blocks that the interpreter reports, has the regions around them compiled, many to a module, and
+ * enters them in the CPU module's table. It takes and installs between two slices, while nothing runs.
  */
 import * as O from '../../../wasm/cpu/ops.ts'
 import * as S from '../../../wasm/cpu/state.ts'
-import { IMPORTS, REGION_TYPE } from './context.ts'
-import { BlockReader, type Region } from './region.ts'
-import { RegionTranslator } from './region-function.ts'
-import { buildModule } from './wasm-emitter.ts'
+import { BackgroundCompiler } from './background.ts'
+import { type CompiledBatch, type CompiledRegion, RegionCompiler } from './compile.ts'
+import { IMPORTS } from './context.ts'
 
 export interface TierSettings {
   /** Executions after which a block is hot. */
@@ -17,12 +16,20 @@ export interface TierSettings {
   readonly patience: number
   /** Stop at exactly the places where the interpreter does. */
   readonly everyEdge: boolean
+  /** Compile in a thread of its own; otherwise between slices, so that it depends on nothing but the guest. */
+  readonly background: boolean
 }
 
 /** Compiled soon enough to pay, late enough to know the loops. */
-export const AUTOMATIC: TierSettings = { threshold: 2000, batch: 24, patience: 20, everyEdge: false }
+export const AUTOMATIC: TierSettings = {
+  threshold: 2000,
+  batch: 24,
+  patience: 20,
+  everyEdge: false,
+  background: true,
+}
 /** Compiled at first sight: for tests. */
-export const EAGER: TierSettings = { threshold: 1, batch: 1, patience: 0, everyEdge: true }
+export const EAGER: TierSettings = { threshold: 1, batch: 1, patience: 0, everyEdge: true, background: false }
 
 /** Exports of the CPU module that compiled code calls, and its table. */
 export interface TierExports {
@@ -36,12 +43,13 @@ export interface TierCounters {
   instructions: number
   modules: number
   bytes: number
-  milliseconds: number
   evictions: number
+  /** Compiling threads that died: since then it is done between slices. */
+  lostThreads: number
 }
 
 /** Regions in the table before everything is forgotten and what is still hot is compiled again. */
-const MOST_REGIONS = 6000
+const MOST_REGIONS = 16000
 
 export class JitTier {
   readonly counters: TierCounters = {
@@ -50,28 +58,35 @@ export class JitTier {
     instructions: 0,
     modules: 0,
     bytes: 0,
-    milliseconds: 0,
     evictions: 0,
+    lostThreads: 0,
   }
   readonly #view: DataView
   readonly #base: number
   readonly #exports: TierExports
   readonly #imports: WebAssembly.Imports
   readonly #settings: TierSettings
-  readonly #reader: BlockReader
-  readonly #translator: RegionTranslator
+  readonly #memory: WebAssembly.Memory
+  #compiler: RegionCompiler | BackgroundCompiler
+  /** Blocks that ran less often are not compiled with a hot one. */
+  readonly #coldest: number
   readonly #firstSlot: number
   #used = 0
+  /** Counts how often everything was forgotten: what was asked for before is void. */
+  #generation = 0
   #waited = 0
   #resets = 0
 
   constructor(memory: WebAssembly.Memory, base: number, exports: TierExports, settings: TierSettings) {
+    this.#memory = memory
     this.#view = new DataView(memory.buffer)
     this.#base = base
     this.#exports = exports
     this.#settings = settings
-    this.#reader = new BlockReader(this.#view, base)
-    this.#translator = new RegionTranslator(this.#view, base, settings.everyEdge)
+    this.#coldest = Math.min(settings.threshold, 1 + (settings.threshold >> 4))
+    this.#compiler = settings.background
+      ? new BackgroundCompiler(memory, base)
+      : new RegionCompiler(memory, base, settings.everyEdge)
     this.#firstSlot = exports.table.length
     const functions = exports as unknown as Record<string, WebAssembly.ImportValue>
     this.#imports = { env: { memory, ...Object.fromEntries(IMPORTS.map(({ name }) => [name, functions[name]!])) } }
@@ -86,6 +101,19 @@ export class JitTier {
 
   /** To be called between slices. */
   poll(): void {
+    const compiler = this.#compiler
+    if (compiler instanceof BackgroundCompiler) {
+      const answer = compiler.take()
+      const holds = answer?.generation === this.#generation && this.#resets === this.#cacheResets()
+      if (answer?.batch && holds) this.#install(answer.batch)
+      if (compiler.isLost) {
+        compiler.close()
+        this.#compiler = new RegionCompiler(this.#memory, this.#base, this.#settings.everyEdge)
+        this.counters.lostThreads++
+        return
+      }
+      if (compiler.isBusy) return
+    }
     const queued = this.#view.getUint32(this.#base + S.S_JIT_QUEUED, true)
     if (queued === 0) return
     if (queued < this.#settings.batch && this.#waited++ < this.#settings.patience) return
@@ -94,64 +122,54 @@ export class JitTier {
       this.#view.getUint32(this.#base + S.S_JIT_QUEUE + index * 4, true),
     )
     this.#view.setUint32(this.#base + S.S_JIT_QUEUED, 0, true)
-    if (this.#cacheResets() !== this.#resets) this.#forget()
+    if (this.#cacheResets() !== this.#resets) this.forget()
     if (this.#used + queued > MOST_REGIONS) {
       this.#exports.resetBlocks()
-      this.#forget()
+      this.forget()
       return
     }
-    const start = performance.now()
-    this.#compile(addresses)
-    this.counters.milliseconds += performance.now() - start
+    const end = this.#view.getUint32(this.#base + S.S_ARENA_NEXT, true)
+    if (compiler instanceof BackgroundCompiler) {
+      compiler.request({ addresses, end, coldest: this.#coldest, generation: this.#generation })
+      return
+    }
+    const batch = compiler.compile(addresses, end, this.#coldest)
+    if (batch) this.#install(batch)
   }
 
-  /** No block refers to compiled code any more: let go of it. */
-  #forget(): void {
+  /** No block refers to compiled code any more: lets go of it. */
+  forget(): void {
     for (let slot = 0; slot < this.#used; slot++) this.#exports.table.set(this.#firstSlot + slot, null)
     this.#used = 0
     this.#resets = this.#cacheResets()
+    this.#generation++
     this.counters.evictions++
   }
 
-  #compile(addresses: readonly number[]): void {
-    const regions: Region[] = []
-    const covered = new Set<number>()
-    for (const address of addresses) {
-      // An earlier region of this batch, or of another, may have this block as an entry.
-      if (covered.has(address) || this.#view.getUint32(address + O.BLK_JIT, true) !== 0) continue
-      const region = this.#reader.region(
-        address,
-        Math.min(this.#settings.threshold, 1 + (this.#settings.threshold >> 4)),
-      )
-      if (!region) continue
-      regions.push(region)
-      for (const entry of region.entries) covered.add(region.blocks[entry]!.address)
-    }
-    if (regions.length === 0) return
-    const bytes = buildModule(
-      REGION_TYPE,
-      IMPORTS,
-      regions.map(region => this.#translator.compile(region)),
-    )
-    const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes), this.#imports)
+  #install({ module, bytes, regions }: CompiledBatch): void {
+    const { exports } = new WebAssembly.Instance(module, this.#imports)
     this.counters.modules++
-    this.counters.bytes += bytes.length
-    for (const [index, region] of regions.entries()) this.#install(region, exports[String(index)] as () => number)
+    this.counters.bytes += bytes
+    for (const [index, region] of regions.entries()) this.#enter(region, exports[String(index)] as () => number)
   }
 
-  #install(region: Region, compiled: () => number): void {
+  #enter({ blocks, entries, instructions }: CompiledRegion, compiled: () => number): void {
+    if (blocks.some(address => this.#view.getUint32(address + O.BLK_VALID, true) !== 1)) return
     const { table } = this.#exports
     const slot = this.#firstSlot + this.#used++
     if (slot >= table.length) table.grow(256)
     table.set(slot, compiled)
-    for (const entry of region.entries) {
-      const { address } = region.blocks[entry]!
+    for (const [number, address] of entries.entries()) {
       if (this.#view.getUint32(address + O.BLK_JIT, true) !== 0) continue
-      this.#view.setUint32(address + O.BLK_JIT_STAMP, entry, true)
+      this.#view.setUint32(address + O.BLK_JIT_STAMP, number, true)
       this.#view.setUint32(address + O.BLK_JIT, slot + 1, true)
     }
     this.counters.regions++
-    this.counters.blocks += region.blocks.length
-    this.counters.instructions += region.instructions
+    this.counters.blocks += blocks.length
+    this.counters.instructions += instructions
+  }
+
+  close(): void {
+    if (this.#compiler instanceof BackgroundCompiler) this.#compiler.close()
   }
 }

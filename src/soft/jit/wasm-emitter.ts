@@ -76,6 +76,40 @@ export const MEM = {
   i64_store32: 0x3e,
 } as const
 
+/** Vector instructions, after the prefix 0xfd. */
+export const SIMD = {
+  load: 0x00,
+  store: 0x0b,
+  shuffle: 0x0d,
+  i64x2_splat: 0x12,
+  i64x2_replace_lane: 0x1e,
+  i8x16_eq: 0x23,
+  i8x16_gt_s: 0x27,
+  i16x8_eq: 0x2d,
+  i16x8_gt_s: 0x31,
+  i32x4_eq: 0x37,
+  i32x4_gt_s: 0x3b,
+  and: 0x4e,
+  or: 0x50,
+  xor: 0x51,
+  load32_zero: 0x5c,
+  load64_zero: 0x5d,
+  i8x16_bitmask: 0x64,
+  i8x16_add: 0x6e,
+  i8x16_sub: 0x71,
+  i8x16_min_u: 0x77,
+  i8x16_max_u: 0x79,
+  i16x8_add: 0x8e,
+  i16x8_sub: 0x91,
+  i16x8_mul: 0x95,
+  i16x8_min_s: 0x96,
+  i16x8_max_s: 0x98,
+  i32x4_add: 0xae,
+  i32x4_sub: 0xb1,
+  i64x2_add: 0xce,
+  i64x2_sub: 0xd1,
+} as const
+
 /** A place that `br` can go to: made by `block`, `loop` or `if`. */
 export type Label = number
 
@@ -185,6 +219,18 @@ export class Code {
 
   memory(opcode: number, offset: number): void {
     this.byte(opcode)
+    this.byte(0)
+    this.u32(offset)
+  }
+
+  /** Lane numbers, where an instruction has them, follow by `byte`. */
+  simd(opcode: number): void {
+    this.byte(0xfd)
+    this.u32(opcode)
+  }
+
+  simdMemory(opcode: number, offset: number): void {
+    this.simd(opcode)
     this.byte(0)
     this.u32(offset)
   }

@@ -1,0 +1,74 @@
+/** From hot blocks to a module with a function for every region around them; what of it is to be installed, as plain numbers. */
+import * as O from '../../../wasm/cpu/ops.ts'
+import { IMPORTS, REGION_TYPE } from './context.ts'
+import { BlockReader, type Region } from './region.ts'
+import { RegionTranslator } from './region-function.ts'
+import { buildModule, type FunctionBody } from './wasm-emitter.ts'
+
+/** A region in a compiled module: function `String(index)` of its exports. */
+export interface CompiledRegion {
+  /** Addresses of its blocks: it holds as long as all of them are valid. */
+  readonly blocks: readonly number[]
+  /** Addresses of those that may be entered, by the number of the entry. */
+  readonly entries: readonly number[]
+  readonly instructions: number
+}
+
+export interface CompiledBatch {
+  readonly module: WebAssembly.Module
+  readonly bytes: number
+  readonly regions: readonly CompiledRegion[]
+}
+
+export class RegionCompiler {
+  readonly #view: DataView
+  readonly #reader: BlockReader
+  readonly #translator: RegionTranslator
+
+  constructor(memory: WebAssembly.Memory, base: number, everyEdge: boolean) {
+    this.#view = new DataView(memory.buffer)
+    this.#reader = new BlockReader(this.#view, base)
+    this.#translator = new RegionTranslator(this.#view, base, everyEdge)
+  }
+
+  /** Compiles the regions around the blocks at `addresses`. Blocks from `end` of the arena on are left alone, and those that ran fewer than `coldest` times. */
+  compile(addresses: readonly number[], end: number, coldest: number): CompiledBatch | undefined {
+    const regions: Region[] = []
+    const bodies: FunctionBody[] = []
+    const covered = new Set<number>()
+    for (const address of addresses) {
+      // An earlier region of this batch, or of another, may have this block as an entry.
+      if (covered.has(address) || this.#view.getUint32(address + O.BLK_JIT, true) !== 0) continue
+      const region = this.#reader.region(address, end, coldest)
+      const body = region && this.#translate(region)
+      if (!region || !body) continue
+      regions.push(region)
+      bodies.push(body)
+      for (const entry of region.entries) covered.add(region.blocks[entry]!.address)
+    }
+    if (regions.length === 0) return undefined
+    const bytes = buildModule(REGION_TYPE, IMPORTS, bodies)
+    return {
+      module: new WebAssembly.Module(bytes),
+      bytes: bytes.length,
+      regions: regions.map(({ blocks, entries, instructions }) => ({
+        blocks: blocks.map(({ address }) => address),
+        entries: entries.map(entry => blocks[entry]!.address),
+        instructions,
+      })),
+    }
+  }
+
+  /** Undefined when a block was overwritten meanwhile, by the vCPU in its own thread: what was made of it may be nonsense. */
+  #translate(region: Region): FunctionBody | undefined {
+    const isWhole = (): boolean =>
+      region.blocks.every(({ address }) => this.#view.getUint32(address + O.BLK_VALID, true) === 1)
+    try {
+      const body = this.#translator.compile(region)
+      return isWhole() ? body : undefined
+    } catch (error) {
+      if (isWhole()) throw error
+      return undefined
+    }
+  }
+}
