@@ -9,6 +9,7 @@
  */
 import type { GuestMemory } from '../memory/guest-memory.ts'
 
+/** What can run a guest: hardware on Linux, hardware on macOS, or the software CPU, which runs anywhere. */
 export type AcceleratorName = 'kvm' | 'hvf' | 'soft'
 
 /** One thing that a probe found out, in the order it was looked at. */
@@ -45,8 +46,12 @@ export interface VmOptions {
   readonly soft?: SoftOptions
 }
 
+/** How the software CPU runs. */
 export interface SoftOptions {
-  /** Which tiers may run: both (the default), the interpreter only, compiled code as soon as possible, or one against the other. */
+  /**
+   * Which tiers may run: both (the default), the interpreter only, compiled code as soon as possible, or one against the other, which
+   * makes a deterministic machine of one CPU and no devices that ends at the first difference with both states in its message.
+   */
   readonly tier?: 'auto' | 'interpreter' | 'compiler' | 'lockstep'
   /** Time comes from retired instructions alone. */
   readonly deterministic?: boolean
@@ -72,6 +77,11 @@ export interface VirtualMachine {
   setDirtyLog(enabled: boolean): void
   /** One bit per 4 KiB page of each of `memory.regions`, in order; reading clears the log. */
   takeDirtyLog(): Uint8Array[]
+  /**
+   * Whether every vCPU has heard of the last `setDirtyLog` or `takeDirtyLog`: until then a running one may write, without
+   * a note, to pages that were just reported. Copy those pages after it is true.
+   */
+  dirtyLogSettled(): boolean
   /** State shared by all vCPUs: interrupt controllers, timer, clock. Only while every vCPU is stopped. */
   save(): Uint8Array
   restore(state: Uint8Array): void
@@ -89,7 +99,13 @@ export interface VcpuTicket {
 
 export type InterruptTicket =
   | { readonly kind: 'eventfd'; readonly gsi: number; readonly fd: number }
-  | { readonly kind: 'soft'; readonly gsi: number; readonly wasm: WebAssembly.Memory }
+  | {
+      readonly kind: 'soft'
+      readonly gsi: number
+      readonly wasm: WebAssembly.Memory
+      /** Lockstep: the line waits for the end of a slice. */
+      readonly held: boolean
+    }
 
 export interface DoorbellTicket {
   readonly address: number
@@ -121,11 +137,20 @@ export type VcpuExit =
   /** The accelerator could not go on: an instruction it cannot emulate, a failed entry. */
   | { readonly reason: 'internal-error'; readonly message: string; readonly dump: CpuDump }
 
+/** Why `Vcpu.step` returned. */
+export type StepExit =
+  | Exclude<VcpuExit, { reason: 'kicked' }>
+  /** All of it was done, or less: the CPU has halted, and an interrupt must come first. */
+  | { readonly reason: 'stepped'; readonly retired: number; readonly waits: boolean }
+
+/** A CPU at the moment of a failure. */
 export interface CpuDump {
   readonly registers: CpuRegisters
   readonly system: SystemRegisters
   /** The bytes at RIP, as far as they can be read. */
   readonly code: Uint8Array
+  /** The registers are a reset CPU's: those at the failure could not be had. */
+  readonly lost?: true
 }
 
 /** The worker's side of a vCPU. */
@@ -133,10 +158,14 @@ export interface Vcpu {
   readonly index: number
   /** Enters the guest and serves its accesses until something in `VcpuExit` happens. */
   run(io: IoHandler): VcpuExit
+  /** Runs `count` instructions, each with what it causes, where the accelerator can. An interrupt or exception that is taken counts as one. */
+  step?(io: IoHandler, count: number): StepExit
   readRegisters(): CpuRegisters
   writeRegisters(registers: CpuRegisters): void
   readSystemRegisters(): SystemRegisters
   writeSystemRegisters(system: SystemRegisters): void
+  /** Memory was written from outside, perhaps page tables or code: what the CPU keeps of it is out of date. */
+  forgetTranslations(): void
   /** Puts the CPU in its boot state: CPUID, MSRs, FPU and local interrupt pins. The first CPU runs; the others wait for SIPI. */
   reset(): void
   /** Everything, in the order that restoring needs. Only while stopped. */
@@ -147,8 +176,30 @@ export interface Vcpu {
   close(): void
 }
 
-/** RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8..R15, in the numbering of the instruction set. */
+/** In the numbering of the instruction set, by which `CpuRegisters.general` lists them. */
+export const GENERAL_REGISTERS = [
+  'rax',
+  'rcx',
+  'rdx',
+  'rbx',
+  'rsp',
+  'rbp',
+  'rsi',
+  'rdi',
+  'r8',
+  'r9',
+  'r10',
+  'r11',
+  'r12',
+  'r13',
+  'r14',
+  'r15',
+] as const
+export type GeneralRegister = (typeof GENERAL_REGISTERS)[number]
+
+/** What programs see of a CPU. */
 export interface CpuRegisters {
+  /** The sixteen, in the order of `GENERAL_REGISTERS`. */
   readonly general: readonly bigint[]
   readonly rip: bigint
   readonly rflags: bigint
@@ -168,6 +219,7 @@ export interface DescriptorTable {
   readonly limit: number
 }
 
+/** What kernels see of a CPU: segments, tables, control registers. */
 export interface SystemRegisters {
   readonly cs: Segment
   readonly ds: Segment

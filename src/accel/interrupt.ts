@@ -15,5 +15,5 @@ export async function openInterrupt(ticket: InterruptTicket): Promise<InterruptL
     return { gsi, raise: () => signalEventFd(fd) }
   }
   const { openSoftInterrupt } = await import('../soft/interrupt.ts')
-  return { gsi: ticket.gsi, raise: openSoftInterrupt(ticket.wasm, ticket.gsi) }
+  return { gsi: ticket.gsi, raise: openSoftInterrupt(ticket.wasm, ticket.gsi, ticket.held) }
 }

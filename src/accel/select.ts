@@ -22,7 +22,7 @@ const ENTRIES: readonly Entry[] = [
   {
     name: 'soft',
     load: async () => (await import('../soft/accelerator.ts')).softAccelerator,
-    open: async ticket => (await import('../soft/vcpu.ts')).openSoftVcpu(ticket),
+    open: async ticket => (await import('../soft/lockstep.ts')).openSoftVcpu(ticket),
   },
 ]
 

@@ -15,6 +15,16 @@ export function dumpVcpu(fd: number, memory: GuestMemory): CpuDump {
   return { registers, system, code: readCode(fd, memory, linear) }
 }
 
+/**
+ * After a triple fault. AMD's manual leaves the VMCB undefined then (APM 2, 15.14.3), so kvm-amd resets the vCPU before it tells
+ * us, GPRs included, and no interface of KVM shows what was there. VT-x keeps the registers.
+ */
+export function dumpShutdown(fd: number, memory: GuestMemory): CpuDump {
+  const dump = dumpVcpu(fd, memory)
+  const reset = dump.registers.rip === 0xfff0n && dump.system.cs.base === 0xffff_0000n
+  return reset ? { ...dump, lost: true } : dump
+}
+
 /** Byte by byte through the guest's page tables: the code may end at a page that is not there. */
 function readCode(fd: number, memory: GuestMemory, linear: bigint): Uint8Array {
   const code: number[] = []

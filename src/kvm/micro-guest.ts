@@ -7,7 +7,14 @@
  * They start in flat 32-bit protected mode without paging or interrupts, at privilege level 0. user-mode.ts has those
  * that run at level 3, with tables for faults and interrupts.
  */
-import type { CpuRegisters, Segment, SystemRegisters, Vcpu } from '../accel/contract.ts'
+import {
+  type CpuRegisters,
+  GENERAL_REGISTERS,
+  type GeneralRegister,
+  type Segment,
+  type SystemRegisters,
+  type Vcpu,
+} from '../accel/contract.ts'
 
 export const CODE_ADDRESS = 0x1000
 export const STACK_TOP = 0x8000
@@ -50,36 +57,23 @@ export function flatSystemRegisters(base: SystemRegisters): SystemRegisters {
 }
 
 /** Registers that are zero but for the ones named, by their number in the instruction set. */
-export function registersAt(rip: number, values: Readonly<Partial<Record<GeneralName, bigint>>> = {}): CpuRegisters {
+export function registersAt(
+  rip: number,
+  values: Readonly<Partial<Record<GeneralRegister, bigint>>> = {},
+): CpuRegisters {
   return {
-    general: GENERAL_NAMES.map(name => values[name] ?? (name === 'rsp' ? BigInt(STACK_TOP) : 0n)),
+    general: GENERAL_REGISTERS.map(name => values[name] ?? (name === 'rsp' ? BigInt(STACK_TOP) : 0n)),
     rip: BigInt(rip),
     rflags: 2n,
   }
 }
 
-export const GENERAL_NAMES = [
-  'rax',
-  'rcx',
-  'rdx',
-  'rbx',
-  'rsp',
-  'rbp',
-  'rsi',
-  'rdi',
-  'r8',
-  'r9',
-  'r10',
-  'r11',
-  'r12',
-  'r13',
-  'r14',
-  'r15',
-] as const
-export type GeneralName = (typeof GENERAL_NAMES)[number]
-
 /** Makes `vcpu` start at `rip` in flat 32-bit mode. */
-export function startFlat(vcpu: Vcpu, rip: number, values: Readonly<Partial<Record<GeneralName, bigint>>> = {}): void {
+export function startFlat(
+  vcpu: Vcpu,
+  rip: number,
+  values: Readonly<Partial<Record<GeneralRegister, bigint>>> = {},
+): void {
   vcpu.writeSystemRegisters(flatSystemRegisters(vcpu.readSystemRegisters()))
   vcpu.writeRegisters(registersAt(rip, values))
 }

@@ -9,7 +9,7 @@ export class MicroVcpu {
   readonly #worker: Worker
 
   constructor(ticket: VcpuTicket) {
-    this.#worker = new Worker(assetUrl('micro-vcpu.worker.js'), {
+    this.#worker = new Worker(assetUrl('micro-vcpu.worker.cjs'), {
       workerData: { ticket } satisfies MicroVcpuData,
       // Node's own flags (loaders of test runners, inspectors) are not the worker's business.
       execArgv: [],

@@ -15,11 +15,10 @@
  * Instructions that the guest's CPUID lacks may still run, since nothing intercepts them at level 3 (on kvm-pvm CPUID ends
  * at SSE2, yet SSE4 runs); CPUID itself and RDTSC are not comparable. Code that loops for ever blocks the caller.
  */
-import type { IoHandler, SystemRegisters } from '../accel/contract.ts'
+import { GENERAL_REGISTERS, type GeneralRegister, type IoHandler, type SystemRegisters } from '../accel/contract.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { KvmError } from './errors.ts'
 import { ioctl } from './ioctl.ts'
-import { GENERAL_NAMES, type GeneralName } from './micro-guest.ts'
 import { XSAVE } from './structs.ts'
 import { USER_BASE, USER_MODE_MIB, userModeSystemRegisters, userModeTrap, writeUserModeTables } from './user-mode.ts'
 import { KvmVcpu, type KvmVcpuDetail } from './vcpu.ts'
@@ -45,7 +44,7 @@ export interface OracleInput {
   /** Instructions, run from ORACLE_CODE until they fault or flow off their end. */
   readonly code: Uint8Array
   /** Registers by name; the others are 0, RSP is ORACLE_STACK. */
-  readonly general?: Readonly<Partial<Record<GeneralName, bigint>>>
+  readonly general?: Readonly<Partial<Record<GeneralRegister, bigint>>>
   /** Default: 2, all clear. */
   readonly rflags?: bigint
   /** x87, MXCSR and XMM registers as FXSAVE64 lays them out. Default: as after FNINIT, MXCSR 0x1F80, XMM zero. */
@@ -126,7 +125,7 @@ export class HardwareOracle {
     this.guest.write(ORACLE_CODE + code.length, END)
     this.#vcpu.writeSystemRegisters(this.#system)
     this.#vcpu.writeRegisters({
-      general: GENERAL_NAMES.map(name => general[name] ?? (name === 'rsp' ? BigInt(ORACLE_STACK) : 0n)),
+      general: GENERAL_REGISTERS.map(name => general[name] ?? (name === 'rsp' ? BigInt(ORACLE_STACK) : 0n)),
       rip: BigInt(ORACLE_CODE),
       rflags,
     })

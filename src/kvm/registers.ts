@@ -1,41 +1,27 @@
 /** General and system registers: between the contract's types and KVM's structures. */
-import type { CpuRegisters, DescriptorTable, Segment, SystemRegisters } from '../accel/contract.ts'
+import {
+  type CpuRegisters,
+  type DescriptorTable,
+  GENERAL_REGISTERS,
+  type Segment,
+  type SystemRegisters,
+} from '../accel/contract.ts'
 import { KvmError } from './errors.ts'
 import { ioctl } from './ioctl.ts'
 import { DTABLE, REGS, SEGMENT, SREGS } from './structs.ts'
 
-/** The instruction set's numbering, by which the contract lists them; KVM has an order of its own. */
-const GENERAL = [
-  'rax',
-  'rcx',
-  'rdx',
-  'rbx',
-  'rsp',
-  'rbp',
-  'rsi',
-  'rdi',
-  'r8',
-  'r9',
-  'r10',
-  'r11',
-  'r12',
-  'r13',
-  'r14',
-  'r15',
-] as const
-
 export function getRegisters(fd: number): CpuRegisters {
   const regs = REGS.create()
   ioctl(fd, 'KVM_GET_REGS', regs.bytes)
-  return { general: GENERAL.map(name => regs.get(name)), rip: regs.get('rip'), rflags: regs.get('rflags') }
+  return { general: GENERAL_REGISTERS.map(name => regs.get(name)), rip: regs.get('rip'), rflags: regs.get('rflags') }
 }
 
 export function setRegisters(fd: number, registers: CpuRegisters): void {
-  if (registers.general.length !== GENERAL.length) {
+  if (registers.general.length !== GENERAL_REGISTERS.length) {
     throw new KvmError('BAD_ARGUMENT', `${registers.general.length} general registers given; there are 16`)
   }
   const regs = REGS.create()
-  GENERAL.forEach((name, i) => void regs.set(name, BigInt.asUintN(64, registers.general[i]!)))
+  GENERAL_REGISTERS.forEach((name, i) => void regs.set(name, BigInt.asUintN(64, registers.general[i]!)))
   regs.set('rip', registers.rip).set('rflags', registers.rflags)
   ioctl(fd, 'KVM_SET_REGS', regs.bytes)
 }

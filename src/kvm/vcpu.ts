@@ -5,7 +5,7 @@ import { lastErrno, sys } from '../host/libc.ts'
 import { threadId } from '../host/thread.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { decodeCpuid, encodeCpuid, normaliseCpuid, setCpuid } from './cpuid.ts'
-import { dumpVcpu } from './dump.ts'
+import { dumpShutdown, dumpVcpu } from './dump.ts'
 import { KvmError } from './errors.ts'
 import { describeFailedEntry, describeInternalError, describeSystemEvent } from './exit-message.ts'
 import { ioctl } from './ioctl.ts'
@@ -110,7 +110,7 @@ export class KvmVcpu implements Vcpu {
           case EXIT.KVM_EXIT_IRQ_WINDOW_OPEN:
             break
           case EXIT.KVM_EXIT_SHUTDOWN:
-            return { reason: 'shutdown', dump: dumpVcpu(this.#fd, this.#memory) }
+            return { reason: 'shutdown', dump: dumpShutdown(this.#fd, this.#memory) }
           default:
             return this.#failed()
         }
@@ -191,6 +191,11 @@ export class KvmVcpu implements Vcpu {
 
   writeSystemRegisters(system: SystemRegisters): void {
     setSystemRegisters(this.#fd, system)
+  }
+
+  /** KVM drops its translations whenever the system registers are set. */
+  forgetTranslations(): void {
+    this.writeSystemRegisters(this.readSystemRegisters())
   }
 
   /** `struct kvm_sregs` and `struct kvm_regs`, one after the other: for a peer that drives the same guest. */

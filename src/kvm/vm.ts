@@ -1,5 +1,6 @@
 /** A virtual machine on KVM: the main thread's side. It owns every descriptor and mapping, its vCPUs' included. */
 import type { DoorbellTicket, InterruptTicket, VcpuTicket, VirtualMachine, VmOptions } from '../accel/contract.ts'
+import { atProcessExit } from '../host/at-exit.ts'
 import { createEventFd } from '../host/event-fd.ts'
 import { closeFd } from '../host/file.ts'
 import type { GuestMemory } from '../memory/guest-memory.ts'
@@ -36,6 +37,8 @@ export class KvmVirtualMachine implements VirtualMachine {
   readonly #doorbells = new Set<DoorbellTicket>()
   #supportedCpuid: Uint8Array = new Uint8Array()
   #shape: VcpuStateShape = { msrIndices: new Uint32Array(), xsaveSize: XSAVE.size, localApic: false }
+  /** A thread inside KVM_RUN would hold the process at its exit. */
+  readonly #forgetExit = atProcessExit(() => this.#kickAll())
   #closed = false
 
   private constructor({ memory, cpus, bare = false }: VmOptions) {
@@ -114,6 +117,10 @@ export class KvmVirtualMachine implements VirtualMachine {
     if (tid !== 0) kickThread(tid)
   }
 
+  #kickAll(): void {
+    for (let index = 0; index < this.#vcpuFds.length; index++) this.kick(index)
+  }
+
   interruptLine(gsi: number): InterruptTicket {
     if (!this.#chips) throw new KvmError('BAD_ARGUMENT', 'a bare VM has no interrupt controllers')
     if (!Number.isInteger(gsi) || gsi < 0 || gsi >= GSI_COUNT) {
@@ -166,6 +173,11 @@ export class KvmVirtualMachine implements VirtualMachine {
     return takeDirtyLog(this.#open(), this.memory)
   }
 
+  /** The kernel takes write access away before it returns. */
+  dirtyLogSettled(): boolean {
+    return true
+  }
+
   save(): Uint8Array {
     return saveVm(this.#open(), this.#chips)
   }
@@ -186,6 +198,7 @@ export class KvmVirtualMachine implements VirtualMachine {
     for (const fd of this.#interrupts.values()) closeFd(fd)
     if (this.#vmFd >= 0) closeFd(this.#vmFd)
     memoriesInUse.delete(this.memory.wasm)
+    this.#forgetExit()
     releaseKickSignal()
   }
 
