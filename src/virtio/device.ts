@@ -67,6 +67,8 @@ export interface DeviceLink {
   publish(queue: Virtqueue): void
   /** Has `notified` called for a queue after the worker's other devices had their turn. */
   ring(queue: number): void
+  /** Has `notified` called for a queue at once: for poll handlers, never from within `notified`. */
+  serve(queue: number): void
   /** Changes the configuration space and tells the driver. */
   changeConfig(offset: number, bytes: Uint8Array): void
   /** For incremental snapshots: pages that read otherwise now. `offset` is in the shared memory. */

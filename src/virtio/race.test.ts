@@ -21,7 +21,7 @@ it('reads every descriptor once: what it checked is what it uses', async () => {
   const path = join(folder, 'disk')
   writeFileSync(path, new Uint8Array(1 << 20).fill(0x99))
   const memory = GuestMemory.create(32)
-  const device = new HostedDevice(new DeviceWorker(assetUrl('device.worker.js')), {
+  const device = new HostedDevice(new DeviceWorker(assetUrl('device.worker.cjs')), {
     kind: 'blk',
     disk: { path, format: 'raw' },
   })

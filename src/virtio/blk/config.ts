@@ -2,7 +2,8 @@
 import type { BlockBackend } from './backend.ts'
 
 export const SECTOR = 512
-export const BLK_QUEUE_SIZE = 256
+/** Room for a request of 1 MiB in pages that lie apart: Linux sends what does not fit as two. */
+export const BLK_QUEUE_SIZE = 512
 
 export const F_SEG_MAX = 2
 export const F_RO = 5

@@ -10,6 +10,7 @@ import { DeviceBench } from '../testing/bench.ts'
 import { DISCARD, FLUSH, GET_ID, IN, OUT, rangeBytes, request, submit, WRITE_ZEROES } from '../testing/blk-driver.ts'
 import { F_CONFIG_WCE, F_FLUSH } from './config.ts'
 import { BlkDevice } from './device.ts'
+import { HeldDisk } from './held-disk.ts'
 import { RawFile } from './raw-file.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-blk-'))
@@ -38,7 +39,7 @@ describe('the block device', () => {
     open()
     const { driver } = bench
     expect(driver.config(0)).toBe(SECTORS)
-    expect(driver.config(12)).toBe(254)
+    expect(driver.config(12)).toBe(510)
     expect(driver.config(20)).toBe(512)
     expect(driver.config(34, 2)).toBe(1)
     expect(driver.config(56, 1)).toBe(1)
@@ -267,5 +268,44 @@ describe('the block device', () => {
     const other = new DeviceBench(new BlkDevice(new RawFile(join(folder, 'small'))), { memory: bench.memory, index: 2 })
     expect(() => restoreTransport(other.transport, saved)).toThrow(/had 2048 sectors/)
     other.close()
+  })
+
+  it('lets its disk go and takes up what is there then, and keeps one that cannot be written back', () => {
+    const other = join(folder, 'other')
+    let current = path
+    let failing = false
+    const held = new HeldDisk(() => {
+      const disk = new RawFile(current)
+      const flush = disk.flush.bind(disk)
+      disk.flush = () => {
+        if (failing) throw new HostError('fdatasync', 28)
+        flush()
+      }
+      return disk
+    })
+    bench = new DeviceBench(new BlkDevice(held))
+    bench.driver.start(1)
+    const write = (byte: number): number => request(bench, OUT, 0, bench.driver.buffer(new Uint8Array(512).fill(byte)))
+    failing = true
+    expect(() => bench.device.control('release')).toThrow(/fdatasync/)
+    // Nothing was let go: it works as before.
+    expect(write(1)).toBe(0)
+    failing = false
+    bench.device.control('release')
+    writeFileSync(other, new Uint8Array(SECTORS * 512))
+    current = other
+    bench.device.control('reopen')
+    expect(write(2)).toBe(0)
+    expect([readFileSync(path)[0], readFileSync(other)[0]]).toEqual([1, 2])
+    // A disk of another size is not taken; requests fail until the right one is there.
+    bench.device.control('release')
+    writeFileSync(other, new Uint8Array(512))
+    expect(() => bench.device.control('reopen')).toThrow(/put back what was there/)
+    expect(write(3)).toBe(1)
+    current = path
+    bench.device.control('reopen')
+    expect(write(4)).toBe(0)
+    expect(() => bench.device.control('dance')).toThrow(/knows nothing/)
+    expect(bench.errors.splice(0)).toHaveLength(1)
   })
 })

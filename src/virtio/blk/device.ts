@@ -1,5 +1,6 @@
 /** virtio-blk: VIRTIO 1.2, section 5.2. Several queues, one worker: requests are executed where the doorbell is heard. */
 import { type DeviceLink, type SavedValue, TYPE_BLOCK, type VirtioDevice } from '../device.ts'
+import { VirtioError } from '../errors.ts'
 import type { Virtqueue } from '../queue/virtqueue.ts'
 import type { BlockBackend } from './backend.ts'
 import {
@@ -12,6 +13,7 @@ import {
   F_CONFIG_WCE,
   F_FLUSH,
 } from './config.ts'
+import { HeldDisk } from './held-disk.ts'
 import { BLK_COUNTERS } from './metrics.ts'
 import { BlkRequests } from './request.ts'
 import { restoreBlk, saveBlk } from './state.ts'
@@ -91,6 +93,16 @@ export class BlkDevice implements VirtioDevice {
       if (share === 0) return true
     } while (queue.rearm())
     return false
+  }
+
+  /** 'flush', and for disks that can: 'release' and 'reopen', between which no request may come (the machine is paused). */
+  control(request: SavedValue): SavedValue {
+    const disk = this.#backend
+    if (request === 'flush') disk.flush()
+    else if (request === 'release' && disk instanceof HeldDisk) disk.release()
+    else if (request === 'reopen' && disk instanceof HeldDisk) disk.reopen()
+    else throw new VirtioError('BAD_DESCRIPTION', `a disk knows nothing of ${JSON.stringify(request)}`)
+    return null
   }
 
   save(): SavedValue {

@@ -213,6 +213,10 @@ export class VirtioTransport implements DeviceLink {
     if (queue.publish()) this.#interrupt(reg.INTERRUPT_USED_BUFFER)
   }
 
+  serve(queue: number): void {
+    if (this.serveQueue(queue)) this.ring(queue)
+  }
+
   ring(queue: number): void {
     signalEventFd(this.#slot.doorbells[queue]!.fd)
   }

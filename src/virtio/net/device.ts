@@ -55,6 +55,8 @@ export class NetDevice implements VirtioDevice {
   #up = true
   /** The link had no room: the guest's frames wait. */
   #txWaits = false
+  /** A queue is being looked at, or the machine may be paused: what the link has to say waits for its turn. */
+  #busy = false
 
   /** Takes the link over: closes it when it is closed itself. */
   constructor(link: FrameLink, options: NetOptions) {
@@ -91,17 +93,28 @@ export class NetDevice implements VirtioDevice {
 
   #onReady(): void {
     if (this.#queues.length === 0) return
-    this.#link.ring(RX_QUEUE)
-    if (this.#txWaits) this.#link.ring(TX_QUEUE)
+    if (this.#busy) {
+      this.#link.ring(RX_QUEUE)
+      if (this.#txWaits) this.#link.ring(TX_QUEUE)
+      return
+    }
+    // From a poll handler: without a doorbell of our own, which would cost a write, a poll and a read.
+    this.#link.serve(RX_QUEUE)
+    if (this.#txWaits) this.#link.serve(TX_QUEUE)
   }
 
   notified(index: number): boolean {
     if (this.#queues.length === 0) return false
-    if (index === RX_QUEUE) return this.#receive()
-    const more = this.#send()
-    // A link often answers at once.
-    if (this.#frames.nextLength > 0) this.#link.ring(RX_QUEUE)
-    return more
+    this.#busy = true
+    try {
+      if (index === RX_QUEUE) return this.#receive()
+      const more = this.#send()
+      // A link often answers at once.
+      if (this.#frames.nextLength > 0 && this.#receive()) this.#link.ring(RX_QUEUE)
+      return more
+    } finally {
+      this.#busy = false
+    }
   }
 
   /** Guest to link. */
@@ -227,7 +240,14 @@ export class NetDevice implements VirtioDevice {
   /** `{ up }` plugs the cable in or out; `{ link }` is a request to what it is plugged into. */
   control(request: SavedValue): SavedValue {
     const { link, up } = recordOf(request, 'a network card request')
-    if (link !== undefined && this.#frames.control !== undefined) return this.#frames.control(link)
+    if (link !== undefined && this.#frames.control !== undefined) {
+      this.#busy = true
+      try {
+        return this.#frames.control(link)
+      } finally {
+        this.#busy = false
+      }
+    }
     this.#setUp(booleanOf(up, 'whether the link is up'))
     return null
   }
@@ -238,11 +258,13 @@ export class NetDevice implements VirtioDevice {
   }
 
   save(): SavedValue {
-    return saveNet(this.#up)
+    return saveNet(this.#up, this.#frames.save?.())
   }
 
   restore(state: SavedValue): void {
-    this.#up = restoreNet(state)
+    const { up, link } = restoreNet(state)
+    this.#up = up
+    if (link !== undefined) this.#frames.restore?.(link)
   }
 
   close(): void {

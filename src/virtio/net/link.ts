@@ -47,6 +47,9 @@ export interface FrameLink {
   receive(into: IoVector, header: FrameHeader): void
   /** Takes the next frame off: the guest has no buffers that it would ever fit. */
   skip(): void
+  /** What a link of a restored guest has to know; `restore` comes before `start`. */
+  save?(): SavedValue
+  restore?(state: SavedValue): void
   /** Requests that are the link's own affair. */
   control?(request: SavedValue): SavedValue
   close(): void

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { closeFd } from '../../host/file.ts'
 import { check, sys } from '../../host/libc.ts'
-import { writeBytes } from '../../host/unix-socket.ts'
+import { acceptUnix, connectUnix, listenUnix, readBytes, writeBytes } from '../../host/unix-socket.ts'
 import { BalloonDevice } from '../balloon/device.ts'
 import { BlkDevice } from '../blk/device.ts'
 import { RawFile } from '../blk/raw-file.ts'
@@ -13,6 +13,7 @@ import type { SavedValue } from '../device.ts'
 import { NetDevice } from '../net/device.ts'
 import { LoopbackLink } from '../net/loopback.ts'
 import { RngDevice } from '../rng/device.ts'
+import { FIRST_HOST_PORT } from '../vsock/config.ts'
 import { VsockDevice } from '../vsock/device.ts'
 import { HEADER_SIZE, OP_RW } from '../vsock/packet.ts'
 import { type BenchOptions, DeviceBench } from './bench.ts'
@@ -113,28 +114,75 @@ const blk: Subject = {
   },
 }
 
+/** Processes of the host that use the device's sockets: each `act` does the next of the things that they do. */
+class VsockPeers {
+  readonly #path: string
+  readonly #listener: number
+  readonly #streams: number[] = []
+  readonly #bytes = new Uint8Array(10_000).fill(0x6b)
+  #turn = 0
+
+  constructor(path: string) {
+    this.#path = path
+    this.#listener = listenUnix(`${path}_52`)
+  }
+
+  act(): void {
+    const turn = this.#turn++
+    const stream = this.#streams.at(turn % Math.max(1, this.#streams.length))
+    if (turn % 7 === 0) this.#keep(acceptUnix(this.#listener))
+    else if (turn % 7 === 1 && this.#streams.length < 20) this.#connect(turn)
+    else if (stream === undefined) return
+    else if (turn % 7 === 6) this.#end(stream)
+    else if (turn % 3 === 0) readBytes(stream, this.#bytes)
+    else writeBytes(stream, this.#bytes.subarray(0, turn % 3 === 1 ? 10 : 10_000))
+  }
+
+  #connect(turn: number): void {
+    const fd = connectUnix(this.#path)
+    this.#keep(fd)
+    if (fd >= 0) writeBytes(fd, new TextEncoder().encode(`CONNECT ${1 + (turn % 3)}\n`))
+  }
+
+  #keep(fd: number): void {
+    if (fd >= 0) this.#streams.push(fd)
+  }
+
+  #end(fd: number): void {
+    this.#streams.splice(this.#streams.indexOf(fd), 1)
+    closeFd(fd)
+  }
+
+  close(): void {
+    for (const fd of this.#streams) closeFd(fd)
+    closeFd(this.#listener)
+  }
+}
+
 const vsock: Subject = {
   name: 'vsock',
   queues: 3,
   attackable: [0, 1],
   requestHead: random => {
-    const any = (...values: number[]): number => values[Math.floor(random() * values.length)]!
+    const oneOf = (...values: number[]): number => values[Math.floor(random() * values.length)]!
     return packetBytes({
-      op: any(0, 1, 2, 3, 4, 5, 5, 5, 6, 7, 99),
-      srcPort: any(1, 2, 3),
-      dstPort: any(52, 53),
-      flags: any(0, 1, 2, 3),
-      length: any(0, 1, 100, 5000, 0xffff_ffff),
-      bufAlloc: any(0, 4096, 1 << 18, 0xffff_ffff),
-      fwdCnt: any(0, 1, 1000, 0xffff_ffff),
-      type: any(1, 1, 1, 1, 2),
-      srcCid: any(GUEST_CID, GUEST_CID, GUEST_CID, 9),
+      op: oneOf(0, 1, 2, 3, 4, 5, 5, 5, 6, 7, 99),
+      srcPort: oneOf(1, 2, 3),
+      dstPort: oneOf(52, 52, 53, FIRST_HOST_PORT + 1, FIRST_HOST_PORT + 2),
+      flags: oneOf(0, 1, 2, 3),
+      length: oneOf(0, 1, 100, 5000, 0xffff_ffff),
+      bufAlloc: oneOf(0, 4096, 1 << 18, 0xffff_ffff),
+      fwdCnt: oneOf(0, 1, 1000, 0xffff_ffff),
+      type: oneOf(1, 1, 1, 1, 2),
+      srcCid: oneOf(GUEST_CID, GUEST_CID, GUEST_CID, 9),
     })
   },
   controls: () => [],
   mount: options => {
     const folder = mkdtempSync(join(tmpdir(), 'vitrine-subject-'))
-    const bench = new DeviceBench(new VsockDevice({ cid: GUEST_CID, path: join(folder, 'v.sock') }), options)
+    const path = join(folder, 'v.sock')
+    const bench = new DeviceBench(new VsockDevice({ cid: GUEST_CID, path }), options)
+    const peers = new VsockPeers(path)
     const unknown = (): void => {
       if (!hasRoom(bench, 1)) return
       bench.driver.queues[1]!.add([bench.driver.buffer(packetBytes({ op: OP_RW, srcPort: 1, dstPort: 2 }))])
@@ -144,7 +192,11 @@ const vsock: Subject = {
       bench,
       {
         // An answer to nobody makes it look for a receive buffer.
-        provoke: queue => (queue === 0 ? unknown() : bench.driver.queues[queue]!.ring()),
+        provoke: queue => {
+          peers.act()
+          if (queue === 0) unknown()
+          else bench.driver.queues[queue]!.ring()
+        },
         works: () => {
           bench.driver.queues[0]!.add([bench.driver.space(4096)])
           unknown()
@@ -152,7 +204,10 @@ const vsock: Subject = {
           return bench.driver.queues[0]!.takeUsed()[0]?.length === HEADER_SIZE
         },
       },
-      () => rmSync(folder, { recursive: true }),
+      () => {
+        peers.close()
+        rmSync(folder, { recursive: true })
+      },
     )
   },
 }

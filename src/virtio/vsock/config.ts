@@ -11,6 +11,8 @@ export interface VsockOptions {
   readonly path: string
   /** Live connections at most; more are refused. */
   readonly maxConnections?: number
+  /** How long a connection into the guest may take: to name its port, and then for the guest to answer. */
+  readonly connectTimeoutMs?: number
 }
 
 export const VSOCK_QUEUE_SIZE = 256
@@ -23,6 +25,7 @@ export const BUFFER_BYTES = 128 * 1024
 /** All of that together. Connections that would need more are reset. */
 export const MAX_BUFFERED_BYTES = 64 * 1024 * 1024
 export const MAX_CONNECTIONS = 1024
+export const CONNECT_TIMEOUT_MS = 30_000
 /** Answers to packets of no connection that wait for a receive buffer; when full, the guest's packets wait. */
 export const MAX_REPLIES = 64
 /** Host ports of connections into the guest start here: out of the way of those that people choose. */

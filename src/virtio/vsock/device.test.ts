@@ -131,6 +131,34 @@ describe('vsock connections', () => {
     expect(guest.received).toEqual([])
   })
 
+  it('gives up on a guest that does not answer, and on a process that names no port', async () => {
+    bench.close()
+    bench = new DeviceBench(new VsockDevice({ cid: GUEST_CID, path, connectTimeoutMs: 150 }), { sizeMib: 64 })
+    guest = new VsockDriver(bench)
+    const silent = createConnection(path)
+    const ended = new Promise<void>(resolve => silent.on('close', () => resolve()))
+    const refused = expect(connectToGuest(path, 77)).rejects.toThrow(/did not answer/)
+    const request = await guest.expect(OP_REQUEST)
+    expect(await guest.expect(OP_RST)).toMatchObject({ srcPort: request.srcPort, dstPort: 77 })
+    await refused
+    while (!silent.destroyed) await guest.settle(1)
+    await ended
+    expect(bench.metrics).toMatchObject({ timedOut: 1, connections: 0 })
+    // An answer that comes too late is to nobody; and others are served as before.
+    guest.send({ op: OP_RESPONSE, srcPort: 77, dstPort: request.srcPort })
+    await guest.expect(OP_RST)
+    const { stream, hostPort } = await hostConnects()
+    // Connected is connected: the time is not running any more.
+    for (let i = 0; i < 20; i++) await guest.settle(10)
+    stream.write('hello')
+    expect(await guest.expect(OP_RW)).toMatchObject({ dstPort: 77, srcPort: hostPort })
+  })
+
+  it('gives up on a device whose guest has no driver', async () => {
+    bench.driver.reset()
+    await expect(connectToGuest(path, 77, 100)).rejects.toThrow(/no answer in 0.1 s/)
+  })
+
   it('never sends more than the guest has room for', async () => {
     const { stream, hostPort } = await hostConnects()
     guest.send({ op: OP_CREDIT_UPDATE, srcPort: 77, dstPort: hostPort, bufAlloc: 10_000, fwdCnt: 0 })

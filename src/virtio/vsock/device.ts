@@ -21,6 +21,7 @@ import { GuestFault } from '../errors.ts'
 import type { Virtqueue } from '../queue/virtqueue.ts'
 import {
   BUFFER_BYTES,
+  CONNECT_TIMEOUT_MS,
   EVENT_QUEUE,
   FIRST_HOST_PORT,
   MAX_BUFFERED_BYTES,
@@ -32,6 +33,7 @@ import {
   vsockConfig,
 } from './config.ts'
 import { Connection } from './connection.ts'
+import { Deadlines } from './deadlines.ts'
 import { ConnectListener } from './listener.ts'
 import * as metric from './metrics.ts'
 import * as packet from './packet.ts'
@@ -57,6 +59,8 @@ export class VsockDevice implements VirtioDevice {
   /** The guest is done with these; their sockets still have to take what it sent. */
   readonly #draining = new Set<Connection>()
   readonly #listener: ConnectListener
+  /** Connections that the guest has not answered yet. */
+  readonly #asked: Deadlines<Connection>
   readonly #header = new packet.PacketHeader()
   readonly #out = new packet.PacketHeader()
   #link!: DeviceLink
@@ -77,7 +81,9 @@ export class VsockDevice implements VirtioDevice {
     this.#cid = options.cid
     this.#path = options.path
     this.#table = new ConnectionTable(options.maxConnections ?? MAX_CONNECTIONS)
-    this.#listener = new ConnectListener(options.path, {
+    const timeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS
+    this.#asked = new Deadlines(timeoutMs, connection => this.#unanswered(connection))
+    this.#listener = new ConnectListener(options.path, timeoutMs, {
       hasRoom: () => this.#hasRoom(),
       connect: (fd, guestPort) => this.#connectToGuest(fd, guestPort),
       fail: error => this.#link.fail(error),
@@ -95,6 +101,7 @@ export class VsockDevice implements VirtioDevice {
 
   activate(queues: readonly Virtqueue[]): void {
     this.#queues = queues
+    this.#asked.start(this.#link.poll)
     this.#listener.start(this.#link.poll)
   }
 
@@ -103,6 +110,7 @@ export class VsockDevice implements VirtioDevice {
     for (const connection of this.#table.all()) this.#close(connection)
     for (const connection of this.#draining) this.#close(connection)
     this.#listener.stop()
+    this.#asked.stop()
     this.#table.clear()
     this.#draining.clear()
     this.#replies.clear()
@@ -216,6 +224,7 @@ export class VsockDevice implements VirtioDevice {
       return
     }
     connection.state = 'open'
+    this.#asked.finish(connection)
     writeBytes(connection.fd, new TextEncoder().encode(`OK ${connection.hostPort}\n`))
     this.#updatePoll(connection)
   }
@@ -415,8 +424,23 @@ export class VsockDevice implements VirtioDevice {
     while (this.#table.usesHostPort(this.#nextPort))
     const connection = this.#open(new Connection(fd, this.#nextPort, guestPort, 'asked'))
     connection.owesRequest = true
+    this.#asked.add(connection)
     this.#table.enqueue(connection)
     this.#pump()
+  }
+
+  /** The guest took too long: the host's process is told by the end of its socket, the guest by RST. */
+  #unanswered(connection: Connection): void {
+    try {
+      if (connection.gone || connection.state !== 'asked') return
+      this.#link.counters[metric.TIMED_OUT]! += 1
+      // One that was never sent is nothing to the guest.
+      if (connection.owesRequest) this.#drop(connection)
+      else this.#resetConnection(connection)
+      this.#pump()
+    } catch (error) {
+      this.#link.fail(error)
+    }
   }
 
   #onSocket(connection: Connection, events: number): void {
@@ -508,6 +532,7 @@ export class VsockDevice implements VirtioDevice {
       this.#backlogs--
       this.#link.counters[metric.BUFFERED_BYTES] = this.#backlogs * BUFFER_BYTES
     }
+    this.#asked.finish(connection)
     if (connection.fd < 0) return
     if (connection.events >= 0) this.#link.poll.remove(connection.fd)
     connection.events = -1
@@ -555,5 +580,6 @@ export class VsockDevice implements VirtioDevice {
 
   close(): void {
     this.#listener.close()
+    this.#asked.close()
   }
 }

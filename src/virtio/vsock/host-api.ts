@@ -10,15 +10,20 @@ import { VirtioError } from '../errors.ts'
 const MAX_ANSWER = 32
 const NEWLINE = 10
 
-/** Connects to a port that something in the guest listens on. `path` is the device's. */
-export function connectToGuest(path: string, port: number): Promise<Duplex> {
+/** Longer than the device waits for its guest: a guest that has no driver yet is not waited for by the device at all. */
+const CONNECT_MS = 60_000
+
+/** Connects to a port that something in the guest listens on. `path` is the device's. Fails after `timeoutMs`. */
+export function connectToGuest(path: string, port: number, timeoutMs: number = CONNECT_MS): Promise<Duplex> {
   return new Promise((resolve, reject) => {
     const socket = createConnection({ path, allowHalfOpen: true })
     const fail = (why: string): void => {
+      clearTimeout(timer)
       socket.destroy()
       reject(new VirtioError('NOT_CONNECTED', `nothing answers on vsock port ${port} of the guest at ${path}: ${why}`))
     }
-    const onEnd = (): void => fail('it refused; is the service started?')
+    const timer = setTimeout(() => fail(`no answer in ${timeoutMs / 1000} s; is the guest up?`), timeoutMs)
+    const onEnd = (): void => fail('it refused, or did not answer; is the service started?')
     const onError = (error: Error): void => fail(error.message)
     let answer: Buffer<ArrayBufferLike> = Buffer.alloc(0)
     const onReadable = (): void => {
@@ -27,6 +32,7 @@ export function connectToGuest(path: string, port: number): Promise<Duplex> {
       answer = Buffer.concat([answer, chunk])
       const end = answer.indexOf(NEWLINE)
       if (end < 0 && answer.length < MAX_ANSWER) return
+      clearTimeout(timer)
       socket.off('readable', onReadable)
       socket.off('end', onEnd)
       socket.off('error', onError)

@@ -3,6 +3,7 @@ import { unlinkSync } from 'node:fs'
 import { closeFd } from '../../host/file.ts'
 import { POLLERR, POLLHUP, POLLIN, type PollSet } from '../../host/poll.ts'
 import { acceptUnix, BROKEN, listenUnix, peekBytes, readBytes, WOULD_BLOCK } from '../../host/unix-socket.ts'
+import { Deadlines } from './deadlines.ts'
 
 /** "CONNECT 4294967295\n" and some. */
 const MAX_LINE = 32
@@ -22,17 +23,21 @@ export class ConnectListener {
   readonly #line = new Uint8Array(MAX_LINE)
   /** Accepted, and not yet done saying where they want to go. */
   readonly #greeting = new Set<number>()
+  readonly #deadlines: Deadlines<number>
   #poll: PollSet | undefined
   #listening = false
 
-  constructor(path: string, handler: ConnectHandler) {
+  /** A process that connects has so long to say where to. */
+  constructor(path: string, timeoutMs: number, handler: ConnectHandler) {
     this.#path = path
     this.#handler = handler
     this.#fd = listenUnix(path)
+    this.#deadlines = new Deadlines(timeoutMs, fd => this.#end(fd))
   }
 
   start(poll: PollSet): void {
     this.#poll = poll
+    this.#deadlines.start(poll)
     this.listen(true)
   }
 
@@ -47,6 +52,7 @@ export class ConnectListener {
   stop(): void {
     for (const fd of this.#greeting) this.#end(fd)
     this.listen(false)
+    this.#deadlines.stop()
     this.#poll = undefined
   }
 
@@ -60,6 +66,7 @@ export class ConnectListener {
         continue
       }
       this.#greeting.add(fd)
+      this.#deadlines.add(fd)
       this.#poll!.add(fd, POLLIN, events => this.#greet(fd, events))
     }
   }
@@ -82,6 +89,7 @@ export class ConnectListener {
         return
       }
       this.#greeting.delete(fd)
+      this.#deadlines.finish(fd)
       this.#poll!.remove(fd)
       this.#handler.connect(fd, port)
     } catch (error) {
@@ -91,6 +99,7 @@ export class ConnectListener {
 
   #end(fd: number): void {
     this.#greeting.delete(fd)
+    this.#deadlines.finish(fd)
     this.#poll?.remove(fd)
     closeFd(fd)
     this.listen(true)
@@ -98,6 +107,7 @@ export class ConnectListener {
 
   close(): void {
     this.stop()
+    this.#deadlines.close()
     closeFd(this.#fd)
     try {
       unlinkSync(this.#path)

@@ -10,6 +10,7 @@ export const VSOCK_COUNTERS = [
   'packetsToGuest',
   'badPackets',
   'bufferedBytes',
+  'timedOut',
 ] as const
 export const CONNECTIONS = 0
 export const OPENED = 1
@@ -21,3 +22,4 @@ export const PACKETS_TO_HOST = 6
 export const PACKETS_TO_GUEST = 7
 export const BAD_PACKETS = 8
 export const BUFFERED_BYTES = 9
+export const TIMED_OUT = 10

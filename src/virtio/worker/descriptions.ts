@@ -7,6 +7,7 @@ import { BalloonDevice } from '../balloon/device.ts'
 import type { BlockBackend } from '../blk/backend.ts'
 import type { BlkOptions } from '../blk/config.ts'
 import { BlkDevice } from '../blk/device.ts'
+import { HeldDisk } from '../blk/held-disk.ts'
 import type { ConsoleOptions } from '../console/config.ts'
 import { ConsoleDevice } from '../console/device.ts'
 import type { SavedValue, VirtioDevice } from '../device.ts'
@@ -67,7 +68,7 @@ export function queueCount(description: DeviceDescription): number {
 export function makeDevice(description: DeviceDescription, backends: Backends): VirtioDevice {
   switch (description.kind) {
     case 'blk':
-      return new BlkDevice(backends.disk(description.disk), description)
+      return new BlkDevice(new HeldDisk(() => backends.disk(description.disk)), description)
     case 'rng':
       return new RngDevice()
     case 'vsock':

@@ -1,5 +1,6 @@
 /** The main thread's side of a device worker: starts it, sends it commands, notices when it dies. */
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
+import { atProcessExit } from '../../host/at-exit.ts'
 import { createEventFd, signalEventFd } from '../../host/event-fd.ts'
 import { closeFd } from '../../host/file.ts'
 import type { SavedValue } from '../device.ts'
@@ -25,7 +26,7 @@ export class DeviceWorker {
   readonly #waiting = new Map<number, Waiting>()
   readonly #ended: Promise<void>
   readonly #onReport: (report: DeviceReport) => void
-  readonly #onExit: () => void
+  readonly #forgetExit: () => void
   readonly #onEnd: (() => void)[] = []
   #number = 0
   #devices = 0
@@ -51,11 +52,10 @@ export class DeviceWorker {
       })
     })
     // A thread blocked in poll() would hold the process at its exit.
-    this.#onExit = () => {
+    this.#forgetExit = atProcessExit(() => {
       Atomics.store(this.#exiting, 0, 1)
       signalEventFd(this.#wakeFd)
-    }
-    process.once('exit', this.#onExit)
+    })
   }
 
   get alive(): boolean {
@@ -77,7 +77,7 @@ export class DeviceWorker {
 
   #die(cause: Error | undefined): void {
     this.#alive = false
-    process.off('exit', this.#onExit)
+    this.#forgetExit()
     this.#port.close()
     closeFd(this.#wakeFd)
     const error = new VirtioError('WORKER_FAILED', `the device worker has ended${cause ? `: ${cause.message}` : ''}`, {

@@ -47,7 +47,7 @@ function blk(driver: DriverModel, slot: VirtioSlot, type: number, sector: number
 describe('a device worker', () => {
   it('serves two devices, pauses, saves, restores and ends', async () => {
     const memory = GuestMemory.create(32)
-    const worker = new DeviceWorker(assetUrl('device.worker.js'))
+    const worker = new DeviceWorker(assetUrl('device.worker.cjs'))
     const path = disk('a')
     const device = new HostedDevice(worker, { kind: 'blk', disk: { path, format: 'raw' } })
     const rng = new HostedDevice(worker, { kind: 'rng' })
@@ -81,7 +81,7 @@ describe('a device worker', () => {
     await device.close()
 
     // Restored into a worker of its own, at the queue positions of the save: it completes the same request again.
-    const again = new HostedDevice(new DeviceWorker(assetUrl('device.worker.js')), device.description)
+    const again = new HostedDevice(new DeviceWorker(assetUrl('device.worker.cjs')), device.description)
     const slot = makeSlot(memory, 2, 1)
     await again.attach(slot)
     driver.memory.slice(pending.address, 512).fill(0)
@@ -101,7 +101,7 @@ describe('a device worker', () => {
 
   it('resets from a vCPU thread only when the device has let go of its queues', async () => {
     const memory = GuestMemory.create(32)
-    const device = new HostedDevice(new DeviceWorker(assetUrl('device.worker.js')), {
+    const device = new HostedDevice(new DeviceWorker(assetUrl('device.worker.cjs')), {
       kind: 'blk',
       disk: { path: disk('b'), format: 'raw' },
     })
@@ -126,7 +126,7 @@ describe('a device worker', () => {
 
   it('says what cannot be attached, and goes on', async () => {
     const memory = GuestMemory.create(32)
-    const worker = new DeviceWorker(assetUrl('device.worker.js'))
+    const worker = new DeviceWorker(assetUrl('device.worker.cjs'))
     const bad = new HostedDevice(worker, { kind: 'blk', disk: { path: join(folder, 'absent'), format: 'raw' } })
     const good = new HostedDevice(worker, { kind: 'rng' })
     const slots = [makeSlot(memory, 0, 1), makeSlot(memory, 1, 1)]
