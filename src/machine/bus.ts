@@ -64,6 +64,7 @@ export class Bus implements IoHandler {
   }
 
   portRead(port: number, size: number): number {
+    Atomics.add(this.#legacy.counters, COUNTER.portReads, 1)
     // Byte-wide devices: a wider access gets the register in its low byte, and nothing drives the other lines.
     const high = size === 1 ? 0 : (ALL_ONES[size]! & ~0xff) >>> 0
     let value: number
@@ -82,6 +83,7 @@ export class Bus implements IoHandler {
   }
 
   portWrite(port: number, size: number, value: number): void {
+    Atomics.add(this.#legacy.counters, COUNTER.portWrites, 1)
     const byte = value & 0xff
     if (port >= PORT_COM1 && port < PORT_COM1 + 8) {
       const register = port - PORT_COM1
@@ -113,6 +115,7 @@ export class Bus implements IoHandler {
   }
 
   mmioRead(address: number, size: number, data: DataView): void {
+    Atomics.add(this.#legacy.counters, COUNTER.mmioReads, 1)
     const from = address - VIRTIO_MMIO_START
     const offset = from & (VIRTIO_MMIO_SIZE - 1)
     const window = from >= 0 ? this.#windows[Math.floor(from / VIRTIO_MMIO_SIZE)] : undefined
@@ -125,6 +128,7 @@ export class Bus implements IoHandler {
   }
 
   mmioWrite(address: number, size: number, data: DataView): void {
+    Atomics.add(this.#legacy.counters, COUNTER.mmioWrites, 1)
     const from = address - VIRTIO_MMIO_START
     const offset = from & (VIRTIO_MMIO_SIZE - 1)
     const window = from >= 0 ? this.#windows[Math.floor(from / VIRTIO_MMIO_SIZE)] : undefined

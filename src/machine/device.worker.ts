@@ -13,4 +13,4 @@ const backends: Backends = {
   link: ({ kind, options }) => (kind === 'user' ? new NetworkStack(networkDescriptionOf(options ?? {})) : undefined),
 }
 
-await serveDevices(workerData as WorkerStart, backends)
+void serveDevices(workerData as WorkerStart, backends)

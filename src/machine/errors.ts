@@ -9,6 +9,7 @@ export type MachineErrorCode =
   | 'DOES_NOT_FIT'
   | 'WORKER_FAILED'
 
+/** A machine that cannot be made, or not in this way. */
 export class MachineError extends Error {
   readonly code: MachineErrorCode
   constructor(code: MachineErrorCode, message: string, options?: ErrorOptions) {

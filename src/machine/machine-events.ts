@@ -1,6 +1,7 @@
 /** What a machine reports. */
-import type { CpuDump } from '../accel/contract.ts'
+import { type CpuDump, GENERAL_REGISTERS } from '../accel/contract.ts'
 
+/** How a machine ended. */
 export type MachineExit =
   /** The guest powered itself off. */
   | { readonly reason: 'power-off' }
@@ -15,6 +16,7 @@ export type MachineExit =
   /** `stop()` or `close()` was called. */
   | { readonly reason: 'killed' }
 
+/** What a machine tells whoever listens. */
 export interface MachineEvents {
   /** Bytes the guest wrote to its serial console. */
   console: [data: Uint8Array]
@@ -34,7 +36,9 @@ export function describeExit(exit: MachineExit): string {
     case 'halted':
       return 'the guest halted'
     case 'triple-fault':
-      return `vCPU ${exit.cpu} met a triple fault at ${hex(exit.dump.registers.rip)}`
+      return exit.dump.lost
+        ? `vCPU ${exit.cpu} met a triple fault; KVM on AMD resets a CPU at that moment, so the registers there were are lost`
+        : `vCPU ${exit.cpu} met a triple fault at ${hex(exit.dump.registers.rip)}`
     case 'internal-error':
       return `vCPU ${exit.cpu} cannot go on: ${exit.message}`
     case 'killed':
@@ -43,29 +47,11 @@ export function describeExit(exit: MachineExit): string {
 }
 
 const hex = (value: bigint): string => `0x${value.toString(16)}`
-const NAMES = [
-  'rax',
-  'rcx',
-  'rdx',
-  'rbx',
-  'rsp',
-  'rbp',
-  'rsi',
-  'rdi',
-  'r8',
-  'r9',
-  'r10',
-  'r11',
-  'r12',
-  'r13',
-  'r14',
-  'r15',
-]
 
 /** Registers and the bytes at RIP, four to a line. */
 export function formatDump({ registers, system, code }: CpuDump): string {
   const wide = (name: string, value: bigint): string => `${name.padStart(6)} ${value.toString(16).padStart(16, '0')}`
-  const cells = registers.general.map((value, i) => wide(NAMES[i]!, value))
+  const cells = registers.general.map((value, i) => wide(GENERAL_REGISTERS[i]!, value))
   cells.push(wide('rip', registers.rip), wide('rflags', registers.rflags))
   cells.push(wide('cr0', system.cr0), wide('cr2', system.cr2), wide('cr3', system.cr3), wide('cr4', system.cr4))
   cells.push(wide('efer', system.efer), wide('cs', BigInt(system.cs.selector)))

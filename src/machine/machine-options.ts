@@ -7,7 +7,9 @@ import type { KernelFile } from './boot/kernel-image.ts'
 import type { BootProtocol } from './boot/load.ts'
 import type { MachineDevice } from './device-slots.ts'
 import { MachineError } from './errors.ts'
+import type { VcpuThread } from './vcpu-thread.ts'
 
+/** What `Machine.create` is told. */
 export interface MachineOptions {
   /** A vmlinux or bzImage, as bytes or as a file. Without kernel and program the machine can only be restored. */
   readonly kernel?: Uint8Array | KernelFile
@@ -29,6 +31,8 @@ export interface MachineOptions {
   readonly bare?: boolean
   /** In the order in which the guest is to find them. */
   readonly devices?: readonly MachineDevice[]
+  /** Threads that were started before, by `startVcpuThreads`: one for each CPU. The machine ends them. */
+  readonly threads?: readonly VcpuThread[]
 }
 
 export interface CheckedOptions extends MachineOptions {
@@ -58,5 +62,8 @@ export function checkOptions(options: MachineOptions): CheckedOptions {
     throw new MachineError('BAD_SETTING', 'give a machine a kernel or a program, not both')
   }
   if (options.initrd && !options.kernel) throw new MachineError('BAD_SETTING', 'an initrd needs a kernel')
+  if (options.threads && options.threads.length !== cpus) {
+    throw new MachineError('BAD_SETTING', `${options.threads.length} threads do not fit ${cpus} CPUs: one for each`)
+  }
   return { ...options, cmdline: options.cmdline ?? 'console=ttyS0', cpus, memoryMib, devices }
 }

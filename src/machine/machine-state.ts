@@ -5,6 +5,7 @@ import type { LegacyState } from './legacy/legacy-devices.ts'
 const MAGIC = 'VITRINE-MACHINE'
 const VERSION = 1
 
+/** All of a machine but its memory. */
 export interface MachineState {
   readonly accelerator: string
   readonly cpus: number
@@ -38,6 +39,7 @@ export function encodeMachineState(state: MachineState): Uint8Array {
 
 const bad = (what: string): MachineError => new MachineError('BAD_SAVED_STATE', `the saved machine ${what}`)
 
+/** The state in bytes that `encodeMachineState` made; anything else is refused. */
 export function decodeMachineState(bytes: Uint8Array): MachineState {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
   if (buffer.length < 4) throw bad('is truncated')

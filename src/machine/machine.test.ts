@@ -2,10 +2,12 @@
  * Whole machines with a few bytes of machine code in them, on the accelerators that are here: console in and out, ends of
  * every kind, pause, save and restore, and nothing left behind.
  */
+import { spawnSync } from 'node:child_process'
 import { readdirSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import type { AcceleratorName } from '../accel/contract.ts'
 import { acceleratorNames, loadAccelerator } from '../accel/select.ts'
+import { assetUrl } from '../host/assets.ts'
 import { MachineError, type MachineErrorCode } from './errors.ts'
 import { Machine } from './machine.ts'
 import type { MachineOptions } from './machine-options.ts'
@@ -178,6 +180,25 @@ describe.skipIf(available.length === 0).each(available)('a machine on %s', accel
     expect(machine.phase).toBe('closed')
     expect(machine.exit).toEqual({ reason: 'killed' })
   })
+
+  it.each([
+    ['spins', [0xeb, 0xfe]],
+    ['waits', [0xfb, 0xf4, 0xeb, 0xfd]],
+  ])(
+    'lets its process exit while the guest %s',
+    (_what, program) => {
+      const script = `
+      import { Machine } from '${assetUrl('index.js')}'
+      const machine = await Machine.create({ accel: '${accel}', memoryMib: 4, cpus: 2, program: Uint8Array.of(${program}) })
+      machine.start()
+      setTimeout(() => process.exit(7), 200)`
+      const { status, signal } = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+        timeout: 110_000,
+      })
+      expect([status, signal]).toEqual([7, null])
+    },
+    30_000,
+  )
 })
 
 describe('settings that cannot be', () => {

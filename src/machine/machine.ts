@@ -6,16 +6,10 @@
  */
 import { randomBytes } from 'node:crypto'
 import { EventEmitter } from 'node:events'
-import type {
-  Accelerator,
-  CpuRegisters,
-  SystemRegisters,
-  VcpuExit,
-  VirtualMachine,
-  VmOptions,
-} from '../accel/contract.ts'
+import type { Accelerator, VcpuExit, VirtualMachine, VmOptions } from '../accel/contract.ts'
 import { type InterruptLine, openInterrupt } from '../accel/interrupt.ts'
 import { ACCELERATOR_VARIABLE, loadAccelerator, requireAccelerator } from '../accel/select.ts'
+import { unmapOver } from '../host/mapping.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { GSI_COM1, GSI_POWER_BUTTON, GSI_VM_GENERATION, VM_GENERATION_ID } from './address-map.ts'
 import type { EntryState } from './boot/cpu-state.ts'
@@ -25,15 +19,18 @@ import { MachineConsole } from './console.ts'
 import type { MachineDevice, MmioDescription } from './device-slots.ts'
 import { MachineError } from './errors.ts'
 import { LegacyDevices } from './legacy/legacy-devices.ts'
+import { MachineCpu } from './machine-cpu.ts'
 import type { MachineEvents, MachineExit } from './machine-events.ts'
 import { type CheckedOptions, checkOptions, type MachineOptions } from './machine-options.ts'
 import type { MachineState } from './machine-state.ts'
 import { CONTROL, controlWords, POWER_REQUEST } from './shared-layout.ts'
 import { makeSlot } from './slots.ts'
-import { VcpuThread } from './vcpu-thread.ts'
+import { startVcpuThreads, type VcpuThread } from './vcpu-thread.ts'
 
+/** Where a machine is in its life. */
 export type MachinePhase = 'created' | 'running' | 'paused' | 'stopped' | 'closed'
 
+/** Counters by vCPU and by device. */
 export interface MachineMetrics {
   readonly vcpus: readonly Record<string, number>[]
   readonly devices: Record<string, Record<string, number>>
@@ -41,6 +38,7 @@ export interface MachineMetrics {
   readonly console: Record<string, number>
 }
 
+/** One virtual machine in this process. */
 export class Machine extends EventEmitter<MachineEvents> {
   readonly accelerator: Accelerator['name']
   readonly memory: GuestMemory
@@ -51,6 +49,7 @@ export class Machine extends EventEmitter<MachineEvents> {
   readonly #devices: readonly MachineDevice[]
   readonly #legacy: LegacyDevices
   readonly #control: Int32Array
+  readonly #ownMemory: boolean
   readonly #lines: { readonly generation?: InterruptLine; readonly power?: InterruptLine }
   #phase: MachinePhase = 'created'
   #loops: Promise<void>[] = []
@@ -69,6 +68,7 @@ export class Machine extends EventEmitter<MachineEvents> {
     this.#devices = parts.devices
     this.#legacy = parts.legacy
     this.#lines = parts.lines
+    this.#ownMemory = parts.ownMemory
     this.#control = controlWords(parts.vm.memory.wasm)
     this.console = new MachineConsole(this.memory.wasm, this.#legacy.serial, data => this.emit('console', data))
     parts.onConsole(() => this.console.drain())
@@ -130,7 +130,7 @@ export class Machine extends EventEmitter<MachineEvents> {
     })
   }
 
-  /** Ends the guest if it runs, and everything that belongs to the machine. */
+  /** Ends the guest if it runs, and everything that belongs to the machine: memory that it made itself is empty then. */
   close(): Promise<void> {
     this.#closing ??= this.stop().then(() => this.#inTurn(() => this.#closeParts()))
     return this.#closing
@@ -187,12 +187,26 @@ export class Machine extends EventEmitter<MachineEvents> {
     return { vcpus, devices, legacy: this.#legacy.metrics(), console: this.console.metrics() }
   }
 
-  /** A vCPU's registers, while the machine does not run. */
-  registers(cpu: number): Promise<{ registers: CpuRegisters; system: SystemRegisters }> {
-    const thread = this.#threads[cpu]
-    if (!thread) throw new MachineError('BAD_SETTING', `there is no vCPU ${cpu}: the machine has ${this.cpus}`)
-    if (this.#phase === 'running' || this.#phase === 'closed') throw this.#wrongPhase('looked into')
-    return thread.call(api => api.registers())
+  /** A vCPU to look into, change and step, while the machine does not run. */
+  cpu(index: number): MachineCpu {
+    const thread = this.#threads[index]
+    if (!thread) throw new MachineError('BAD_SETTING', `there is no vCPU ${index}: the machine has ${this.cpus}`)
+    return new MachineCpu(index, thread, {
+      memory: this.memory,
+      requireStill: what => {
+        if (this.#phase === 'running' || this.#phase === 'closed') throw this.#wrongPhase(what)
+        if (what === 'stepped' && this.#exit) throw this.#wrongPhase(what)
+      },
+      memoryChanged: () => this.memoryChanged(),
+      stepped: (cpu, exit) => {
+        if (exit.reason !== 'stepped') this.#guestEnded(this.#meaning(cpu, exit))
+      },
+    })
+  }
+
+  /** To be called after `memory` of a machine that does not run was written: page tables and code are read anew. */
+  async memoryChanged(): Promise<void> {
+    await Promise.all(this.#threads.map(thread => thread.call(api => api.forgetTranslations())))
   }
 
   /** The main thread's access to the accelerator: dirty logs, and whatever else snapshots need. */
@@ -277,6 +291,8 @@ export class Machine extends EventEmitter<MachineEvents> {
     await Promise.all(this.#devices.map(device => device.close()))
     await Promise.all(this.#threads.map(thread => thread.close()))
     this.#vm.close()
+    // V8 unmaps a memory when it collects garbage, which may be much later; the pages go back to the host now.
+    if (this.#ownMemory) unmapOver(this.memory.bytes, 0, this.memory.bytes.length)
   }
 
   #requireSameShape(state: MachineState): void {
@@ -301,6 +317,8 @@ interface MachineParts {
   readonly devices: readonly MachineDevice[]
   readonly legacy: LegacyDevices
   readonly lines: { readonly generation?: InterruptLine; readonly power?: InterruptLine }
+  /** The caller did not bring it. */
+  readonly ownMemory: boolean
   /** Sets what happens when a vCPU's worker says that console output is there. */
   onConsole(handler: () => void): void
 }
@@ -309,20 +327,23 @@ interface MachineParts {
 async function assemble(options: CheckedOptions, cleanup: (() => unknown)[]): Promise<MachineParts> {
   const { cpus, devices, bare = false } = options
   const accelerator = await chooseFor(options)
-  let consoleHandler = (): void => {}
   // Workers take a while to start: they do so while memory is prepared.
-  const threads = Array.from({ length: cpus }, (_, i) => new VcpuThread(i, () => consoleHandler()))
+  const threads = options.threads ?? startVcpuThreads(cpus)
   cleanup.push(() => Promise.all(threads.map(thread => thread.close())))
   const memory = options.memory ?? GuestMemory.create(options.memoryMib)
   const entry = loadEntry(memory, options)
   const vm = await createVm(accelerator, { memory, cpus, bare, ...(options.soft ? { soft: options.soft } : {}) })
   // Descriptors are closed after the workers that use them have ended, and after the devices.
   cleanup.unshift(() => vm.close())
-  const windows: MmioDescription[] = []
-  for (const [index, device] of devices.entries()) {
-    cleanup.push(() => device.close())
-    windows.push(await device.attach(makeSlot(vm, index, device.queues)))
-  }
+  for (const device of devices) cleanup.push(() => device.close())
+  // Side by side: each waits for its worker. All have to be done before one that failed is undone.
+  const attached = await Promise.allSettled(
+    devices.map(async (device, index) => device.attach(makeSlot(vm, index, device.queues))),
+  )
+  const windows: MmioDescription[] = attached.map(result => {
+    if (result.status === 'rejected') throw result.reason
+    return result.value
+  })
   const serialInterrupt = bare ? undefined : vm.interruptLine(GSI_COM1)
   const serialLine = serialInterrupt ? await openInterrupt(serialInterrupt) : undefined
   const lines = bare
@@ -346,8 +367,9 @@ async function assemble(options: CheckedOptions, cleanup: (() => unknown)[]): Pr
     devices,
     legacy,
     lines,
+    ownMemory: options.memory === undefined,
     onConsole: handler => {
-      consoleHandler = handler
+      for (const thread of threads) thread.onConsole = handler
     },
   }
 }
@@ -370,6 +392,8 @@ async function createVm(accelerator: Accelerator, options: VmOptions): Promise<V
   }
 }
 
+const isDeterministic = ({ soft }: CheckedOptions): boolean => soft?.deterministic === true || soft?.tier === 'lockstep'
+
 function loadEntry(memory: GuestMemory, options: CheckedOptions): EntryState | undefined {
   const { kernel, program, cpus, initrd, cmdline, protocol } = options
   if (program) return loadProgram(memory, program)
@@ -382,6 +406,7 @@ function loadEntry(memory: GuestMemory, options: CheckedOptions): EntryState | u
     cpus,
     slots,
     protocol,
-    generationId: randomBytes(16),
+    // Linux takes its first randomness from it.
+    generationId: isDeterministic(options) ? new Uint8Array(16) : randomBytes(16),
   })
 }

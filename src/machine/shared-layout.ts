@@ -45,6 +45,11 @@ export const COUNTER = {
   unclaimedPortWrites: 1,
   unclaimedMmioReads: 2,
   unclaimedMmioWrites: 3,
+  /** Every access that came out of the guest to us: what hardware would call exits. */
+  portReads: 4,
+  portWrites: 5,
+  mmioReads: 6,
+  mmioWrites: 7,
 } as const
 
 if (SLOTS_OFFSET + MAX_SLOTS * SLOT_SHARED_SIZE > DEVICES_END) {

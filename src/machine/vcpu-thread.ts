@@ -12,15 +12,17 @@ export const CONSOLE_READY = 'console-ready'
 
 export class VcpuThread {
   readonly api: Comlink.Remote<VcpuApi>
+  /** Hears that console output is there. */
+  onConsole: () => void = () => {}
   readonly #worker: Worker
   readonly #death: Promise<never>
   #ended = false
 
-  constructor(index: number, onConsole: () => void) {
+  constructor(index: number) {
     // Node's own flags (loaders of test runners, inspectors) are not the worker's business.
-    this.#worker = new Worker(assetUrl('vcpu.worker.js'), { name: `vcpu${index}`, execArgv: [] })
+    this.#worker = new Worker(assetUrl('vcpu.worker.cjs'), { name: `vcpu${index}`, execArgv: [] })
     this.#worker.on('message', message => {
-      if (message === CONSOLE_READY) onConsole()
+      if (message === CONSOLE_READY) this.onConsole()
     })
     this.#death = new Promise<never>((_resolve, reject) => {
       this.#worker.once('error', error => {
@@ -47,5 +49,11 @@ export class VcpuThread {
   async close(): Promise<void> {
     if (!this.#ended) await this.call(api => api.close()).catch(() => {})
     await this.#worker.terminate()
+    // Comlink keeps what a proxy's open calls refer to, guest memory included, until the proxy is released.
+    this.api[Comlink.releaseProxy]()
   }
 }
+
+/** Threads for the vCPUs of a machine, to be started before there is anything else of it: they take a while. */
+export const startVcpuThreads = (cpus: number): VcpuThread[] =>
+  Array.from({ length: cpus }, (_, i) => new VcpuThread(i))

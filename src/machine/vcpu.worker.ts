@@ -2,7 +2,7 @@
 
 import { parentPort } from 'node:worker_threads'
 import * as Comlink from 'comlink'
-import type { Vcpu, VcpuExit, VcpuTicket } from '../accel/contract.ts'
+import type { CpuRegisters, StepExit, SystemRegisters, Vcpu, VcpuExit, VcpuTicket } from '../accel/contract.ts'
 import { openVcpu } from '../accel/select.ts'
 import { workerEndpoint } from '../host/worker-endpoint.ts'
 import type { EntryState } from './boot/cpu-state.ts'
@@ -41,15 +41,23 @@ const api = {
     return opened().run(bus!)
   },
 
+  /** Undefined: this accelerator cannot. */
+  step(count: number): StepExit | undefined {
+    bus!.stopRequested = false
+    return opened().step?.(bus!, count)
+  },
+
   save: (): Uint8Array => opened().save(),
   restore: (state: Uint8Array): void => opened().restore(state),
   registers: () => ({ registers: opened().readRegisters(), system: opened().readSystemRegisters() }),
+  setRegisters: (registers: CpuRegisters): void => opened().writeRegisters(registers),
+  setSystemRegisters: (system: SystemRegisters): void => opened().writeSystemRegisters(system),
+  forgetTranslations: (): void => opened().forgetTranslations(),
   counters: (): Record<string, number> => opened().counters(),
 
   close(): void {
     vcpu?.close()
     vcpu = undefined
-    port.close()
   },
 }
 

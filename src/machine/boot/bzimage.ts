@@ -25,6 +25,7 @@ export interface BzImage {
 }
 
 const bad = (what: string): MachineError => new MachineError('BAD_KERNEL', `the kernel ${what}`)
+const damaged = (what: string): MachineError => bad(`${what}; fetch or build it again`)
 
 export function isBzImage(image: Uint8Array): boolean {
   if (image.length < HEADER_END) return false
@@ -46,9 +47,9 @@ export function parseBzImage(image: Uint8Array): BzImage {
   const setupSects = image[SETUP_SECTS] || 4
   const start = (setupSects + 1) * 512 + view.getUint32(PAYLOAD_OFFSET, true)
   const length = view.getUint32(PAYLOAD_LENGTH, true)
-  if (length < 16) throw bad(`is corrupt: its payload has ${length} bytes`)
+  if (length < 16) throw damaged(`is corrupt: its payload has ${length} bytes`)
   if (start + length > image.length) {
-    throw bad(`is truncated: its payload ends at ${start + length}, the file at ${image.length}`)
+    throw damaged(`is truncated: its payload ends at ${start + length}, the file at ${image.length}`)
   }
   return { payload: image.subarray(start, start + length), initSize: view.getUint32(INIT_SIZE, true), protocol }
 }

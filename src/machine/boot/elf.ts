@@ -39,6 +39,7 @@ export interface ElfKernel {
 }
 
 const bad = (what: string): MachineError => new MachineError('BAD_KERNEL', `the kernel ${what}`)
+const damaged = (what: string): MachineError => bad(`${what}; fetch or build it again`)
 
 export const isElf = (image: Uint8Array): boolean =>
   image.length >= 4 && image[0] === 0x7f && image[1] === 0x45 && image[2] === 0x4c && image[3] === 0x46
@@ -46,7 +47,7 @@ export const isElf = (image: Uint8Array): boolean =>
 export function parseElf(source: KernelSource): ElfKernel {
   const header = source.read(0, 64)
   if (!isElf(header)) throw bad('is not an ELF file')
-  if (header.length < 64) throw bad(`is truncated: ${header.length} bytes do not even hold an ELF header`)
+  if (header.length < 64) throw damaged(`is truncated: ${header.length} bytes do not even hold an ELF header`)
   const view = viewOf(header)
   if (header[4] !== 2) throw bad('is a 32-bit ELF file: give a 64-bit x86-64 vmlinux')
   if (header[5] !== 1) throw bad('is a big-endian ELF file: give a 64-bit x86-64 vmlinux')
@@ -64,7 +65,7 @@ export function parseElf(source: KernelSource): ElfKernel {
   if (count === 0) throw bad('has no program headers: it is an object file, not a linked vmlinux')
   if (count > MAX_PROGRAM_HEADERS) throw bad(`claims ${count} program headers; ${MAX_PROGRAM_HEADERS} are allowed`)
   if (entrySize < 56) throw bad(`has program headers of ${entrySize} bytes; ELF64 needs 56`)
-  if (tableOffset + count * entrySize > source.size) throw bad('is truncated: its program headers lie past its end')
+  if (tableOffset + count * entrySize > source.size) throw damaged('is truncated: its program headers lie past its end')
   const table = viewOf(source.read(tableOffset, count * entrySize))
 
   const segments: ElfSegment[] = []
@@ -76,15 +77,17 @@ export function parseElf(source: KernelSource): ElfKernel {
     const fileOffset = readAddress(table, at + 8, 'segment offset')
     const fileSize = readAddress(table, at + 32, 'segment size')
     if (fileOffset + fileSize > source.size) {
-      throw bad(`is truncated: program header ${i} needs ${fileOffset + fileSize} bytes, the file has ${source.size}`)
+      throw damaged(
+        `is truncated: program header ${i} needs ${fileOffset + fileSize} bytes, the file has ${source.size}`,
+      )
     }
     if (kind === PT_NOTE) {
-      if (fileSize > MAX_NOTES) throw bad(`is corrupt: it has ${fileSize} bytes of notes`)
+      if (fileSize > MAX_NOTES) throw damaged(`is corrupt: it has ${fileSize} bytes of notes`)
       pvhEntry ??= findPvhEntry(viewOf(source.read(fileOffset, fileSize)))
       continue
     }
     const memorySize = readAddress(table, at + 40, 'segment memory size')
-    if (memorySize < fileSize) throw bad(`is corrupt: segment ${i} is larger in the file than in memory`)
+    if (memorySize < fileSize) throw damaged(`is corrupt: segment ${i} is larger in the file than in memory`)
     if (memorySize === 0) continue
     segments.push({ fileOffset, fileSize, address: readAddress(table, at + 24, 'segment address'), memorySize })
   }
@@ -110,7 +113,7 @@ function checkPlacement(segments: readonly ElfSegment[]): void {
   for (const segment of sorted) {
     const at = `0x${segment.address.toString(16)}`
     if (segment.address < HIGH_MEMORY) throw bad(`wants to be loaded at ${at}, below 1 MiB, where boot data is`)
-    if (segment.address < end) throw bad(`is corrupt: two segments overlap at ${at}`)
+    if (segment.address < end) throw damaged(`is corrupt: two segments overlap at ${at}`)
     end = segment.address + segment.memorySize
   }
 }
@@ -119,7 +122,7 @@ function checkPlacement(segments: readonly ElfSegment[]): void {
 function readAddress(view: DataView, offset: number, what: string): number {
   const high = view.getUint32(offset + 4, true)
   if (high >= 0x10_0000) {
-    throw bad(`is corrupt: its ${what} is 0x${view.getBigUint64(offset, true).toString(16)}`)
+    throw damaged(`is corrupt: its ${what} is 0x${view.getBigUint64(offset, true).toString(16)}`)
   }
   return high * 0x1_0000_0000 + view.getUint32(offset, true)
 }
@@ -133,10 +136,10 @@ function findPvhEntry(view: DataView): number | undefined {
     const type = view.getUint32(at + 8, true)
     const data = at + 12 + align4(nameSize)
     const next = data + align4(dataSize)
-    if (next > end) throw bad('is corrupt: a note runs past its segment')
+    if (next > end) throw damaged('is corrupt: a note runs past its segment')
     // "Xen\0"
     if (type === XEN_ELFNOTE_PHYS32_ENTRY && nameSize === 4 && view.getUint32(at + 12, true) === 0x006e6558) {
-      if (dataSize !== 4 && dataSize !== 8) throw bad(`is corrupt: its PVH note has ${dataSize} bytes`)
+      if (dataSize !== 4 && dataSize !== 8) throw damaged(`is corrupt: its PVH note has ${dataSize} bytes`)
       return view.getUint32(data, true)
     }
     at = next

@@ -43,19 +43,25 @@ export function kernelElf(image: Uint8Array): Uint8Array {
     const { payload, initSize } = parseBzImage(image)
     return decompressPayload(payload, initSize)
   }
-  if (image.length === 0) throw new MachineError('BAD_KERNEL', 'the kernel file is empty')
+  if (image.length === 0) throw new MachineError('BAD_KERNEL', 'the kernel file is empty: fetch or build it again')
   const compression = compressionOf(image)
   if (compression) {
     const inner = decompress(compression, image, MAX_KERNEL_SIZE)
     if (isElf(inner)) return inner
   }
-  throw new MachineError('BAD_KERNEL', 'the kernel is neither an ELF vmlinux nor a bzImage')
+  throw new MachineError(
+    'BAD_KERNEL',
+    'the kernel is neither an ELF vmlinux nor a bzImage: give one of those, for x86-64',
+  )
 }
 
 function decompressPayload(payload: Uint8Array, initSize: number): Uint8Array {
   const compression = compressionOf(payload)
   if (!compression) {
-    throw new MachineError('BAD_KERNEL', 'the payload of the bzImage is in no known compression (LZ4, gzip, zstd, XZ)')
+    throw new MachineError(
+      'BAD_KERNEL',
+      'the payload of the bzImage is in no known compression: give one packed by LZ4, gzip, zstd or XZ',
+    )
   }
   const limit = Math.min(MAX_KERNEL_SIZE, initSize === 0 ? MAX_KERNEL_SIZE : initSize)
   // All but gzip's have their size after them, four bytes that are no part of the stream (scripts/Makefile.lib, size_append).
@@ -66,9 +72,13 @@ function decompressPayload(payload: Uint8Array, initSize: number): Uint8Array {
     const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength)
     const size = view.getUint32(payload.length - 4, true)
     if (elf.length !== size) {
-      throw new MachineError('BAD_KERNEL', `the kernel decompressed to ${elf.length} bytes where its file says ${size}`)
+      throw new MachineError(
+        'BAD_KERNEL',
+        `the kernel decompressed to ${elf.length} bytes where its file says ${size}; fetch or build it again`,
+      )
     }
   }
-  if (!isElf(elf)) throw new MachineError('BAD_KERNEL', 'the payload of the bzImage is not an ELF file')
+  if (!isElf(elf))
+    throw new MachineError('BAD_KERNEL', 'the payload of the bzImage is not an ELF file: fetch or build it again')
   return elf
 }

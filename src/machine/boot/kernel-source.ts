@@ -74,7 +74,10 @@ export class FileSource implements KernelSource {
   load(memory: GuestMemory, address: number, offset: number, length: number): void {
     const to = memory.requireOffset(address, length)
     const whole = this.#map && to % PAGE === 0 && offset % PAGE === 0 ? length - (length % PAGE) : 0
-    if (whole > 0) mapPrivateOver(memory.bytes, to, whole, this.#fd, offset)
+    if (whole > 0) {
+      mapPrivateOver(memory.bytes, to, whole, this.#fd, offset)
+      memory.loaded.push({ offset: to, length: whole })
+    }
     if (whole === length) return
     const rest = memory.slice(address + whole, length - whole)
     if (readAt(this.#fd, rest, offset + whole) !== rest.length) {

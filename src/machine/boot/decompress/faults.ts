@@ -2,7 +2,7 @@
 import { MachineError } from '../../errors.ts'
 
 export const corrupt = (format: string, detail: string): MachineError =>
-  new MachineError('BAD_COMPRESSION', `the ${format} data is corrupt: ${detail}`)
+  new MachineError('BAD_COMPRESSION', `the ${format} data is corrupt: ${detail}; fetch or build the kernel again`)
 
 export const tooLarge = (format: string, limit: number): MachineError =>
   new MachineError(
