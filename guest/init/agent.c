@@ -74,7 +74,10 @@ int agent_serve(int listener)
 	loop_want(&accepting, EPOLLIN);
 	loop_want(&signals, EPOLLIN);
 	while (stop_how < 0) {
-		loop_once(channels_tick());
+		int timeout = channels_tick();
+		connections_flush();
+		loop_once(timeout);
+		connections_flush();
 		connections_sweep();
 	}
 	connections_close_all();

@@ -15,7 +15,7 @@ struct connection {
 	struct queue in, out;
 	struct channel *channels;
 	struct connection *next;
-	bool greeted, broken;
+	bool greeted, broken, restored;
 };
 
 /* Beyond this much unsent output, channels stop reading from their processes. */
@@ -27,7 +27,7 @@ struct channel {
 	struct connection *connection; /* NULL once the host is gone and the process is to survive */
 	uint32_t id;
 	pid_t pid; /* 0: no process (a file watch) */
-	bool tty, survives, reaped, timed_out;
+	bool tty, survives, reaped, timed_out, command;
 	int status; /* from waitpid, once reaped */
 	uint64_t deadline_ms, drain_until_ms;
 	struct stream {
@@ -47,6 +47,8 @@ void connection_open(int fd);
 void connection_send(struct connection *c, uint32_t channel, uint8_t type, uint8_t stream, uint16_t flags,
 		     const void *payload, size_t size);
 void send_result(struct connection *c, uint32_t channel, int error, const struct queue *payload);
+/* Sends what the turn of the loop has left to send. */
+void connections_flush(void);
 /* connections whose socket failed are freed here, outside of any handler */
 void connections_sweep(void);
 void connections_close_all(void);
@@ -69,7 +71,10 @@ void channels_reap(void);
 /* Acts on deadlines; milliseconds to the next one, or -1. */
 int channels_tick(void);
 
-/* spawn.c: starting processes */
+/* spawn.c: starting processes. Commands only; requests that stream are not counted. */
+extern struct exec_counts {
+	uint64_t started, ended, failed;
+} exec_counts;
 void exec_request(struct connection *c, uint32_t id, struct reader *r);
 /* Runs `work` in a forked child with its stdin and stdout on the channel; its return value is the exit status. */
 void spawn_builtin(struct connection *c, uint32_t id, int (*work)(void *), void *argument);
@@ -91,6 +96,8 @@ void tree_request(struct connection *c, uint8_t type, uint32_t id, struct reader
 void watch_request(struct connection *c, uint32_t id, struct reader *r);
 void watch_free(struct channel *ch);
 void system_request(struct connection *c, uint8_t type, uint32_t id, struct reader *r);
+/* Appends a name and a stat for every entry; E2BIG when that is more than `limit`. */
+int list_directory(const char *path, struct queue *q, size_t limit);
 /* Creates every missing directory of a path. */
 int make_directories(const char *path, mode_t mode);
 

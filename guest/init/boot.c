@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -21,6 +22,7 @@
 #define RAMFS_MAGIC 0x858458f6
 #define TMPFS_MAGIC 0x01021994
 #define END_GRACE_MS 3000
+#define LATER_MAX 16
 
 static void complain(const char *what)
 {
@@ -50,24 +52,54 @@ void mount_early(void)
 	symlink("/proc/self/fd/2", "/dev/stderr");
 }
 
-int load_modules(void)
+/* Modules that can wait, open: their files go with the initramfs. */
+static int later[LATER_MAX];
+static int later_count;
+
+static bool load_module(int fd, const char *path)
+{
+	bool loaded = fd >= 0 && (syscall(SYS_finit_module, fd, "", 0) == 0 || errno == EEXIST);
+	if (!loaded)
+		complain(path);
+	if (fd >= 0)
+		close(fd);
+	return loaded;
+}
+
+int load_modules(bool all)
 {
 	FILE *order = fopen("/lib/modules/load-order", "re");
 	char path[512];
 	int count = 0;
+	bool can_wait = false;
 	while (order && fgets(path, sizeof path, order)) {
 		path[strcspn(path, "\n")] = 0;
+		if (!path[0]) {
+			can_wait = !all;
+			continue;
+		}
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0 || (syscall(SYS_finit_module, fd, "", 0) && errno != EEXIST))
-			complain(path);
+		if (can_wait && fd >= 0 && later_count < LATER_MAX)
+			later[later_count++] = fd;
 		else
-			count++;
-		if (fd >= 0)
-			close(fd);
+			count += load_module(fd, path);
 	}
 	if (order)
 		fclose(order);
 	return count;
+}
+
+void load_later_modules(void)
+{
+	pid_t pid = later_count ? fork() : -1;
+	if (pid == 0) {
+		setpriority(PRIO_PROCESS, 0, 19);
+		for (int i = 0; i < later_count; i++)
+			load_module(later[i], "a module");
+		_exit(0);
+	}
+	while (later_count)
+		close(later[--later_count]);
 }
 
 const char *boot_option(const char *name)

@@ -55,6 +55,7 @@ static void destroy(struct channel *ch)
 {
 	unlink_from(ch->connection ? &ch->connection->channels : &survivors, ch);
 	watch_free(ch);
+	exec_counts.ended += ch->command;
 	for (int i = 0; i < 3; i++) {
 		loop_close(&ch->streams[i].pipe);
 		queue_free(&ch->streams[i].queue);

@@ -21,6 +21,20 @@ static void pump_channels(struct connection *c)
 		channel_pump(ch);
 }
 
+/*
+ * A restored machine's connections are gone, and the kernel says so with ECONNRESET, which a host that hangs up never
+ * causes. What runs goes on then: the machine is where it was, only nobody listens any more.
+ */
+static void fail(struct connection *c, int error)
+{
+	struct sockaddr_storage address;
+	socklen_t size = sizeof address;
+	c->broken = true;
+	if ((error == ECONNRESET || error == ENOTCONN) &&
+	    getsockname(c->socket.fd, (struct sockaddr *)&address, &size) == 0 && address.ss_family == AF_VSOCK)
+		c->restored = true;
+}
+
 static void flush(struct connection *c)
 {
 	bool was_high = queue_size(&c->out) > OUT_HIGH_WATER;
@@ -30,7 +44,7 @@ static void flush(struct connection *c)
 			if (errno == EINTR)
 				continue;
 			if (errno != EAGAIN)
-				c->broken = true;
+				fail(c, errno);
 			break;
 		}
 		queue_consume(&c->out, (size_t)n);
@@ -53,7 +67,16 @@ void connection_send(struct connection *c, uint32_t channel, uint8_t type, uint8
 	queue_append(&c->out, &stream, 1);
 	put_u16(&c->out, flags);
 	queue_append(&c->out, payload, size);
-	flush(c);
+	/* What one turn of the loop has to say goes in one piece, unless it is much. */
+	if (queue_size(&c->out) > OUT_HIGH_WATER)
+		flush(c);
+}
+
+void connections_flush(void)
+{
+	for (struct connection *c = connections; c; c = c->next)
+		if (queue_size(&c->out) > 0)
+			flush(c);
 }
 
 void send_result(struct connection *c, uint32_t channel, int error, const struct queue *payload)
@@ -116,11 +139,11 @@ static void on_frame(struct connection *c, uint32_t id, uint8_t type, uint8_t st
 		exec_request(c, id, &r);
 	else if (type == FRAME_WATCH)
 		watch_request(c, id, &r);
-	else if (type >= FRAME_READ_FILE && type <= FRAME_TREE_IN)
+	else if ((type >= FRAME_READ_FILE && type <= FRAME_TREE_IN) || type == FRAME_LIST_OUT)
 		tree_request(c, type, id, &r);
 	else if (type >= FRAME_STAT && type <= FRAME_CHMOD)
 		file_request(c, type, id, &r);
-	else if (type >= FRAME_CLOCK && type <= FRAME_SHUTDOWN)
+	else if (type >= FRAME_CLOCK && type <= FRAME_SYNC)
 		system_request(c, type, id, &r);
 	else
 		send_result(c, id, ENOSYS, NULL);
@@ -155,8 +178,10 @@ static void socket_ready(struct watcher *watcher, uint32_t events)
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		size_t want = FRAME_HEADER_SIZE + FRAME_PAYLOAD_MAX;
 		ssize_t n = recv(c->socket.fd, queue_reserve(&c->in, want), want, MSG_DONTWAIT);
-		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		if (n == 0)
 			c->broken = true;
+		else if (n < 0 && errno != EAGAIN && errno != EINTR)
+			fail(c, errno);
 		else if (n > 0) {
 			queue_commit(&c->in, (size_t)n);
 			take_frames(c);
@@ -176,8 +201,10 @@ void connection_open(int fd)
 
 static void destroy(struct connection *c)
 {
-	while (c->channels)
+	while (c->channels) {
+		c->channels->survives |= c->restored;
 		channel_abandon(c->channels);
+	}
 	loop_close(&c->socket);
 	queue_free(&c->in);
 	queue_free(&c->out);

@@ -10,7 +10,7 @@
 
 #include "agent.h"
 
-/* A listing that does not fit in one frame is an error; the host then asks for the tree as a stream. */
+/* A listing that does not fit in one frame is an error; the host then asks for it as a stream (FRAME_LIST_OUT). */
 #define LIST_MAX (FRAME_PAYLOAD_MAX - 64)
 
 int make_directories(const char *path, mode_t mode)
@@ -60,7 +60,7 @@ static int stat_path(int folder, const char *name, bool follow, struct queue *q)
 	return 0;
 }
 
-static int list(const char *path, struct queue *q)
+int list_directory(const char *path, struct queue *q, size_t limit)
 {
 	DIR *dir = opendir(path);
 	if (!dir)
@@ -76,7 +76,7 @@ static int list(const char *path, struct queue *q)
 		if (stat_path(dirfd(dir), entry->d_name, false, &one) == 0)
 			queue_append(q, queue_head(&one), queue_size(&one));
 		queue_free(&one);
-		if (queue_size(q) > LIST_MAX)
+		if (queue_size(q) > limit)
 			error = E2BIG;
 	}
 	closedir(dir);
@@ -124,7 +124,7 @@ void file_request(struct connection *c, uint8_t type, uint32_t id, struct reader
 	else if (type == FRAME_STAT)
 		error = stat_path(AT_FDCWD, path, number, &reply);
 	else if (type == FRAME_LIST)
-		error = list(path, &reply);
+		error = list_directory(path, &reply, LIST_MAX);
 	else if (type == FRAME_MKDIR)
 		error = parents ? make_directories(path, number) : mkdir(path, number) ? errno : 0;
 	else if (type == FRAME_RENAME)

@@ -68,6 +68,7 @@ static int serve(void)
 		return 0;
 	}
 	printf("vitrine-init: agent listening\n");
+	load_later_modules();
 	return agent_serve(listener);
 }
 
@@ -95,8 +96,8 @@ int main(int argc, char **argv)
 	}
 	mount_early();
 	use_console();
-	int modules = load_modules();
 	const char *root = boot_option("root"), *mode = boot_option("mode"), *script = boot_option("exec");
+	int modules = load_modules(!mode || strcmp(mode, "agent"));
 	if (!mode)
 		mode = script ? "exec" : access("/bin/sh", X_OK) == 0 ? "shell" : "echo";
 	if (root && !enter_root(root))

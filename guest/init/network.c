@@ -138,6 +138,21 @@ static int name_host(const struct identity *identity)
 	return error ? error : write_text("/etc/hosts", text);
 }
 
+/* A machine that was restored has the card of the one that was saved, until it is told. virtio_net changes it while it is up. */
+static int set_mac(int fd, const char *text)
+{
+	struct ifreq r = request_for(INTERFACE);
+	unsigned char mac[6];
+	if (sscanf(text, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", mac, mac + 1, mac + 2, mac + 3, mac + 4, mac + 5) != 6)
+		return EINVAL;
+	if (ioctl(fd, SIOCGIFHWADDR, &r))
+		return errno;
+	if (!memcmp(r.ifr_hwaddr.sa_data, mac, sizeof mac))
+		return 0;
+	memcpy(r.ifr_hwaddr.sa_data, mac, sizeof mac);
+	return ioctl(fd, SIOCSIFHWADDR, &r) ? errno : 0;
+}
+
 int apply_identity(const struct identity *identity)
 {
 	int error = *identity->hostname ? name_host(identity) : 0;
@@ -152,7 +167,9 @@ int apply_identity(const struct identity *identity)
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return errno;
-	error = bring_up(INTERFACE);
+	error = *identity->mac ? set_mac(fd, identity->mac) : 0;
+	if (!error)
+		error = bring_up(INTERFACE);
 	if (!error)
 		error = set_address4(fd, identity->address4);
 	if (!error && *identity->gateway4)

@@ -4,7 +4,7 @@
 
 /* What the host says; empty strings leave a thing alone. Addresses are "a.b.c.d/len" and "h:h::h/len". */
 struct identity {
-	char *hostname, *address4, *gateway4, *address6, *gateway6, *resolver;
+	char *hostname, *address4, *gateway4, *address6, *gateway6, *resolver, *mac;
 };
 
 int bring_up(const char *interface);

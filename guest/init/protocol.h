@@ -40,6 +40,7 @@ enum frame_type {
 	FRAME_TREE_OUT = 19,   /* string path: a stream of entries (tree.c) */
 	FRAME_TREE_IN = 20,    /* string path of an existing directory to unpack entries into */
 	FRAME_WATCH = 21,      /* string path, u32 recursive: FRAME_EVENTs until closed */
+	FRAME_LIST_OUT = 22,   /* string path: as FRAME_LIST, for a directory that is too large for one frame */
 
 	/* host to guest, opening a channel that ends with FRAME_RESULT */
 	FRAME_STAT = 32,     /* string path, u32 follow */
@@ -52,6 +53,7 @@ enum frame_type {
 	FRAME_GROW = 41,     /* make the root file system as large as its disk */
 	FRAME_IDENTITY = 42, /* string hostname, then see network.c */
 	FRAME_INFO = 43,     /* memory, load, uptime, process count */
+	FRAME_SYNC = 45,     /* everything written is on the disk when this is answered */
 	FRAME_SHUTDOWN = 44, /* u32 0 power off, 1 reboot: sync, end processes, unmount */
 
 	/* guest to host */

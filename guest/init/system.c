@@ -79,7 +79,7 @@ static int grow_root(void)
 static int identity(struct reader *r)
 {
 	struct identity i;
-	char **fields[] = { &i.hostname, &i.address4, &i.gateway4, &i.address6, &i.gateway6, &i.resolver };
+	char **fields[] = { &i.hostname, &i.address4, &i.gateway4, &i.address6, &i.gateway6, &i.resolver, &i.mac };
 	size_t count = sizeof fields / sizeof *fields;
 	for (size_t f = 0; f < count; f++)
 		*fields[f] = get_string(r);
@@ -116,6 +116,9 @@ static int info(struct queue *q)
 	put_u64(q, meminfo(text, "MemAvailable:"));
 	put_u64(q, (uint64_t)fs.f_blocks * fs.f_frsize);
 	put_u64(q, (uint64_t)fs.f_bavail * fs.f_frsize);
+	put_u64(q, exec_counts.started);
+	put_u64(q, exec_counts.failed);
+	put_u64(q, exec_counts.started - exec_counts.ended);
 	return 0;
 }
 
@@ -134,6 +137,9 @@ void system_request(struct connection *c, uint8_t type, uint32_t id, struct read
 		break;
 	case FRAME_IDENTITY:
 		error = identity(r);
+		break;
+	case FRAME_SYNC:
+		sync();
 		break;
 	case FRAME_INFO:
 		error = info(&reply);

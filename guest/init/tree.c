@@ -250,6 +250,14 @@ static int tree_out(void *argument)
 	return 0;
 }
 
+static int list_out(void *argument)
+{
+	struct job *job = argument;
+	struct queue q = { 0 };
+	errno = list_directory(job->path, &q, SIZE_MAX);
+	return errno || !write_all(1, queue_head(&q), queue_size(&q)) ? fail(job->path) : 0;
+}
+
 static bool read_text(char text[PATH_LIMIT])
 {
 	uint32_t length;
@@ -345,7 +353,7 @@ static int tree_in(void *argument)
 void tree_request(struct connection *c, uint8_t type, uint32_t id, struct reader *r)
 {
 	struct job job = { .path = get_string(r) };
-	int (*work)(void *) = type == FRAME_TREE_OUT ? tree_out : tree_in;
+	int (*work)(void *) = type == FRAME_TREE_OUT ? tree_out : type == FRAME_LIST_OUT ? list_out : tree_in;
 	if (type == FRAME_READ_FILE) {
 		work = read_file;
 		job.offset = get_u64(r);

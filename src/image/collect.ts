@@ -4,9 +4,10 @@ import { basename, join } from 'node:path'
 import { bytesOnDisk, filesOf, hexOf, type ImageCache } from './cache.ts'
 import { readRecords, recordPath } from './record.ts'
 
+/** What may be removed from the cache of images. */
 export interface PruneOptions {
-  /** Paths of ext4 files that boxes stand on: they are never removed. */
-  readonly keep?: ReadonlySet<string>
+  /** Paths of ext4 files that boxes stand on: they are never removed. A function is asked once nobody can add any. */
+  readonly keep?: ReadonlySet<string> | (() => ReadonlySet<string>)
   /** Forget images that were not used for so long. */
   readonly olderThanMs?: number
   /** Then remove the least recently used files until the cache takes no more than this. */
@@ -15,6 +16,7 @@ export interface PruneOptions {
   readonly graceMs?: number
 }
 
+/** What was removed. */
 export interface PruneResult {
   readonly removedImages: readonly string[]
   readonly removedFiles: number
@@ -24,7 +26,8 @@ export interface PruneResult {
 const GRACE_MS = 60_000
 
 export function pruneCache(cache: ImageCache, options: PruneOptions = {}): PruneResult {
-  const { keep = new Set(), olderThanMs, maxBytes, graceMs = GRACE_MS } = options
+  const { olderThanMs, maxBytes, graceMs = GRACE_MS } = options
+  const keep = typeof options.keep === 'function' ? options.keep() : (options.keep ?? new Set())
   const now = Date.now()
   const removedImages: string[] = []
   let removedFiles = 0

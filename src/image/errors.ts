@@ -32,6 +32,7 @@ export type ImageErrorCode =
   /** Another process holds the lock for too long. */
   | 'LOCKED'
 
+/** A failure to find, fetch, read or build an image. */
 export class ImageError extends Error {
   readonly code: ImageErrorCode
 

@@ -30,11 +30,13 @@ import { type ImageSource, parseSource } from './source.ts'
 import { treeOfDirectory } from './tree/directory-source.ts'
 import { identityOfTree } from './tree/identity.ts'
 
+/** Where images are kept and fetched from. */
 export interface ImageStoreOptions extends RegistryOptions {
   /** Vitrine's home directory; images go to its folder images/. Mirrors and insecure registries may also come from the environment. */
   readonly home: string
 }
 
+/** How an image is got. */
 export interface GetImageOptions {
   /** Whether the registry is asked: only if the image is not here (the usual), always, or never. */
   readonly pull?: 'missing' | 'always' | 'never'
@@ -57,6 +59,7 @@ export interface Image {
   readonly diskBytes: number
 }
 
+/** An image as `list` shows it. */
 export interface ImageSummary {
   readonly name: string
   readonly id: string
@@ -82,6 +85,7 @@ const LARGEST_PREPARED = DEFAULT_DISK_BYTES
 /** In the names of ext4 files: a new layout must not be taken for an old one. */
 const LAYOUT_VERSION = 1
 
+/** The images of a home: got by name, listed, removed. Several processes may use one. */
 export class ImageStore {
   readonly cache: ImageCache
   readonly #client: RegistryClient
@@ -145,6 +149,12 @@ export class ImageStore {
     }
   }
 
+  /** While this is held nothing is removed: for the time between getting an image and being listed among those who keep its disk. */
+  hold(): Promise<Disposable> {
+    this.cache.prepare()
+    return this.cache.guard('shared')
+  }
+
   /** What is here, most recently used first. */
   list(): ImageSummary[] {
     return readRecords(this.cache)
@@ -161,7 +171,7 @@ export class ImageStore {
   }
 
   /** Forgets an image, and removes what only it needed. Disks in `keep` (those of boxes) stay. */
-  async remove(text: string, keep: ReadonlySet<string> = new Set()): Promise<PruneResult> {
+  async remove(text: string, keep: PruneOptions['keep'] = new Set()): Promise<PruneResult> {
     this.cache.prepare()
     using _guard = await this.cache.guard('exclusive', 10_000)
     const all = readRecords(this.cache).map(({ record }) => record)

@@ -44,6 +44,7 @@ const SMALL = 1 << 20
 const SLICE_MS = 12
 const REST_BYTES = 16 << 20
 
+/** How a file system is made. */
 export interface Ext4Options {
   /** What the UUID and the hash seed are derived from; the chain id of an image, for example. */
   readonly identity: string
@@ -56,6 +57,7 @@ export interface Ext4Options {
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void
 }
 
+/** A file system that was made. */
 export interface Ext4Result {
   /** Size of the file system, and of the (sparse) file. */
   readonly bytes: number

@@ -20,6 +20,8 @@ export interface KernelRecord {
   readonly package: string
   /** Of the package file. */
   readonly sha256: string
+  /** Where one that was built here was seen to boot, and in how long. */
+  readonly booted?: { readonly accelerator: string; readonly milliseconds: number }
 }
 
 export type Progress = (message: string) => void
@@ -43,13 +45,13 @@ export async function ensureDebianKernel(
       // Another process may have made it while this one waited.
       const made = newestDebianKernel(folder)
       if (made !== undefined) return made
-      progress(`looking for ${META_PACKAGE}`)
+      progress(`Looking for ${META_PACKAGE}`)
       const { name, version } = await resolvePackage(tools)
       return createEntry(folder, `debian-${name.replace(/^linux-image-/, '')}_${version}`, path =>
         fetchInto(path, name, version, progress, tools),
       )
     },
-    () => progress('waiting for another process that fetches the kernel'),
+    () => progress('Waiting for another process that fetches the kernel'),
   )
 }
 
@@ -95,7 +97,7 @@ async function fetchInto(
 ): Promise<void> {
   const download = join(path, 'download')
   mkdirSync(download)
-  progress(`fetching ${name} ${version}`)
+  progress(`Fetching ${name} ${version}`)
   await run('apt-get', ['download', `${name}=${version}`], {
     cwd: download,
     package: 'apt',
@@ -105,13 +107,13 @@ async function fetchInto(
   if (deb === undefined) throw new KernelError('DOWNLOAD', `apt-get download ${name} left no package`)
   const sha256 = await sha256OfFile(join(download, deb))
   await requireKnownChecksum(name, version, sha256, run)
-  progress(`unpacking ${deb}`)
+  progress(`Unpacking ${deb}`)
   const unpacked = join(path, 'unpacked')
   await unpackDeb(join(download, deb), unpacked)
   const image = readdirSync(join(unpacked, 'boot')).find(file => file.startsWith('vmlinuz-'))
   if (image === undefined) throw new KernelError('BAD_PACKAGE', `${deb} has no kernel in it`)
   const release = image.slice('vmlinuz-'.length)
-  progress('decompressing the kernel')
+  progress('Decompressing the kernel')
   const elf = kernelElf(readFileSync(join(unpacked, 'boot', image)))
   // Refused here rather than at every boot.
   parseKernel(elf)

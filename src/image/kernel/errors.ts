@@ -14,6 +14,7 @@ export type KernelErrorCode =
   /** The cache cannot be written. */
   | 'CACHE'
 
+/** A kernel that cannot be found, fetched or built. */
 export class KernelError extends Error {
   readonly code: KernelErrorCode
   constructor(code: KernelErrorCode, message: string, options?: ErrorOptions) {

@@ -9,6 +9,7 @@ import { tunedKernel } from './tuned.ts'
 /** Names a kernel file that is used instead of the one found. */
 export const KERNEL_VARIABLE = 'VITRINE_KERNEL'
 
+/** A kernel on this machine. */
 export interface FoundKernel {
   /** A vmlinux, or whatever file the user gave. */
   readonly path: string
@@ -18,13 +19,17 @@ export interface FoundKernel {
   readonly record: KernelRecord | undefined
 }
 
+/** Which kernel is wanted. */
 export interface FindOptions {
   /** A kernel file by the user's choice. */
   readonly kernel?: string | undefined
+  /** False: Debian's, even where the tuned one was built. */
+  readonly tuned?: boolean
   readonly home?: string | undefined
   readonly progress?: Progress
 }
 
+/** The kernel to boot; fetched first where there is none. */
 export async function findKernel(options: FindOptions = {}): Promise<FoundKernel> {
   const given = options.kernel ?? (process.env[KERNEL_VARIABLE] || undefined)
   if (given !== undefined) {
@@ -35,7 +40,7 @@ export async function findKernel(options: FindOptions = {}): Promise<FoundKernel
     return { path: given, source: 'given', modules: undefined, record: undefined }
   }
   const folder = kernelsFolder(options.home)
-  const tuned = tunedKernel(folder)
+  const tuned = options.tuned === false ? undefined : tunedKernel(folder)
   const entry = tuned ?? (await ensureDebianKernel(folder, options.progress))
   const record = readRecord(entry)
   const modules = join(entry, 'modules')

@@ -1,19 +1,21 @@
 /** Finding, fetching and unpacking kernels, with apt replaced by a stand-in; packages are made by dpkg-deb, modules by gcc. */
 import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { bzImageFixture, elfFixture } from '../../machine/boot/kernel-fixtures.ts'
+import { assemble, POWER_OFF } from '../../machine/micro-programs.ts'
+import { checkKernelBoots } from './boot-check.ts'
 import { checkConfig, parseConfig } from './config.ts'
 import { sha256OfFile, unpackDebOurselves } from './deb.ts'
 import { ensureDebianKernel } from './debian.ts'
 import { KernelError } from './errors.ts'
 import { findKernel, KERNEL_VARIABLE } from './find.ts'
-import { ModuleIndex } from './modules.ts'
+import { dependenciesOf, ModuleIndex, trimModule } from './modules.ts'
 import type { runTool } from './run-tool.ts'
-import { configHash, tunedConfig } from './tuned.ts'
+import { configHash, tunedConfig, tunedKernel } from './tuned.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-kernel-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -87,7 +89,7 @@ describe('Debian’s kernel', () => {
     expect(apt.downloads()).toBe(1)
     expect(Buffer.compare(readFileSync(join(paths[0]!, 'vmlinux')), elf)).toBe(0)
     expect(JSON.parse(readFileSync(join(paths[0]!, 'kernel.json'), 'utf8'))).toMatchObject({ release: RELEASE, sha256 })
-    expect(messages.join('\n')).toMatch(/fetching.*\n.*unpacking.*\n.*decompressing/)
+    expect(messages.join('\n')).toMatch(/Fetching.*\n.*Unpacking.*\n.*Decompressing/)
     expect(readdirSync(paths[0]!).sort()).toEqual(['config', 'kernel.json', 'modules', 'vmlinux'])
   })
 
@@ -156,6 +158,36 @@ describe('modules', () => {
     expect(index().loadOrder(['mid_dle', 'mid-dle'])).toHaveLength(2)
   })
 
+  it('lose their signature and their BTF, as readelf and objcopy see it', () => {
+    const [plain, path] = [join(folder, 'plain.ko'), join(folder, 'signed.ko')]
+    compileModule(plain, 'signed', '')
+    const types = join(folder, 'types')
+    writeFileSync(types, 'types of this module')
+    const add = (section: string): void => void execFileSync('objcopy', ['--add-section', `${section}=${types}`, plain])
+    add('.BTF')
+    const sign = (): Buffer => {
+      const signature = Buffer.alloc(99, 7)
+      const info = Buffer.alloc(12)
+      info.writeUInt32BE(signature.length, 8)
+      return Buffer.concat([readFileSync(plain), signature, info, Buffer.from('~Module signature appended~\n')])
+    }
+    const sections = (bytes: Uint8Array): string => {
+      writeFileSync(path, bytes)
+      return execFileSync('readelf', ['-SW', path], { encoding: 'utf8' })
+    }
+    expect(sections(sign())).toContain('.BTF')
+    const trimmed = trimModule(sign(), path)
+    expect(trimmed).toHaveLength(statSync(plain).size)
+    expect(sections(trimmed)).toContain('.modinfo')
+    expect(sections(trimmed)).not.toContain('.BTF')
+    expect(dependenciesOf(trimmed, path)).toEqual([])
+    // One that is not signed is as long as before; one that names its functions to BPF keeps its types.
+    expect(trimModule(readFileSync(plain), plain)).toHaveLength(trimmed.length)
+    add('.BTF_ids')
+    expect(sections(trimModule(sign(), path))).toMatch(/\.BTF\s/)
+    expect(() => trimModule(Buffer.alloc(100), 'nothing')).toThrow(KernelError)
+  })
+
   it('that are not there are named', () => {
     expect(() => index().loadOrder(['absent'])).toThrow(/no module 'absent'/)
     expect(() => new ModuleIndex(join(folder, 'nowhere'))).toThrow(KernelError)
@@ -195,10 +227,13 @@ describe('the tuned configuration', () => {
       'VIRTIO_VSOCKETS',
       'VIRTIO_FS',
       'PVH',
+      'ACPI',
+      // ACPI drops every table without it.
+      'PCI',
     ]) {
       expect(wanted.get(`CONFIG_${name}`)).toBe('y')
     }
-    expect([wanted.has('CONFIG_PCI'), wanted.has('CONFIG_MODULES')]).toEqual([false, false])
+    expect(wanted.has('CONFIG_MODULES')).toBe(false)
   })
 
   it('is another kernel when a setting changes, not when a comment does', () => {
@@ -216,5 +251,43 @@ describe('the tuned configuration', () => {
       'CONFIG_X=y',
       'CONFIG_N=8',
     ])
+  })
+})
+
+describe('a kernel that was built', () => {
+  /** Prints `words` on COM1 and then executes `end`: lea rsi, [rip + n]; mov ecx, length; mov dx, 0x3f8; cld; rep outsb. */
+  function kernelThatPrints(words: string, end: Uint8Array): string {
+    const text = Buffer.from(words)
+    const print = assemble('48 8d 35', [12 + end.length, 0, 0, 0], 'b9', [text.length, 0, 0, 0], '66 ba f8 03 fc f3 6e')
+    const path = join(folder, 'built')
+    writeFileSync(path, elfFixture({ segments: [{ address: 0x10_0000, content: Buffer.concat([print, end, text]) }] }))
+    return path
+  }
+
+  it('is good when it comes to our init and powers off', async () => {
+    const kernel = kernelThatPrints('vitrine-init: ready\n', POWER_OFF)
+    expect(await checkKernelBoots(kernel)).toMatchObject({
+      accelerator: expect.any(String),
+      milliseconds: expect.any(Number),
+    })
+  })
+
+  it('is refused, with its last words, when it does not', async () => {
+    // UD2 without an interrupt table.
+    await expect(checkKernelBoots(kernelThatPrints('Oops.', assemble('0f 0b')))).rejects.toThrow(
+      /does not boot on \w+: vCPU 0 .*\. Debian's stays in use\. Its last words: Oops\./,
+    )
+    await expect(checkKernelBoots(kernelThatPrints('bye', POWER_OFF))).rejects.toThrow(/powered off.* last words: bye/)
+  })
+
+  it('is preferred only once it has been seen to boot', () => {
+    const home = join(folder, 'tuned-home')
+    const entry = join(home, `tuned-${configHash(tunedConfig())}`)
+    mkdirSync(entry, { recursive: true })
+    expect(tunedKernel(home)).toBeUndefined()
+    writeFileSync(join(entry, 'kernel.json'), '{"source":"tuned"}')
+    expect(tunedKernel(home)).toBeUndefined()
+    writeFileSync(join(entry, 'kernel.json'), '{"source":"tuned","booted":{"accelerator":"soft","milliseconds":9}}')
+    expect(tunedKernel(home)).toBe(entry)
   })
 })

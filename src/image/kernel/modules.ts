@@ -73,36 +73,78 @@ export function readModule(path: string): Uint8Array {
   return kind ? decompress(kind, bytes, MAX_MODULE_SIZE) : bytes
 }
 
+const SIGNATURE_END = Buffer.from('~Module signature appended~\n')
+/** The last four bytes of `struct module_signature` are the signature's length, big-endian. */
+const SIGNATURE_INFO = 12
+
+/**
+ * The module without what makes loading it slow and is of no use in a guest: its signature, which nobody could check there, and its BTF,
+ * for which the kernel would first parse its own. One that registers functions for BPF programs refuses to load without, and keeps it.
+ */
+export function trimModule(module: Uint8Array, path: string): Uint8Array {
+  const trimmed = Uint8Array.from(withoutSignature(module))
+  const { sections, view } = sectionsOf(trimmed, path)
+  const btf = sections.find(({ name }) => name === '.BTF')
+  // Nameless, it is not found.
+  if (btf && !sections.some(({ name }) => name === '.BTF_ids')) view.setUint32(btf.header, 0, true)
+  return trimmed
+}
+
+function withoutSignature(module: Uint8Array): Uint8Array {
+  const end = module.length - SIGNATURE_END.length
+  const info = end - SIGNATURE_INFO
+  if (info < 0 || SIGNATURE_END.compare(module.subarray(end)) !== 0) return module
+  const length = new DataView(module.buffer, module.byteOffset + info + 8, 4).getUint32(0)
+  return length <= info ? module.subarray(0, info - length) : module
+}
+
 export function dependenciesOf(module: Uint8Array, path: string): string[] {
   const info = modinfo(module, path)
   return (info.get('depends') ?? '').split(',').filter(name => name !== '')
 }
 
 function modinfo(module: Uint8Array, path: string): Map<string, string> {
-  const bad = new KernelError('NO_MODULE', `${path} is not a kernel module`)
-  if (module.length < 64 || module[0] !== 0x7f || module[4] !== 2) throw bad
+  const { sections } = sectionsOf(module, path)
+  const found = sections.find(({ name }) => name === '.modinfo')
+  if (!found || found.end > module.length) throw noModule(path)
+  const strings = Buffer.from(module.subarray(found.start, found.end)).toString('latin1').split('\0')
+  return new Map(
+    strings.filter(Boolean).map(line => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]),
+  )
+}
+
+const noModule = (path: string): KernelError => new KernelError('NO_MODULE', `${path} is not a kernel module`)
+
+interface Section {
+  readonly name: string
+  /** Where its header is; the name's index comes first in it. */
+  readonly header: number
+  readonly start: number
+  readonly end: number
+}
+
+/** The section headers of a 64-bit ELF file, their names read. */
+function sectionsOf(module: Uint8Array, path: string): { sections: Section[]; view: DataView } {
+  if (module.length < 64 || module[0] !== 0x7f || module[4] !== 2) throw noModule(path)
   const view = new DataView(module.buffer, module.byteOffset, module.byteLength)
-  const sections = Number(view.getBigUint64(40, true))
+  const headers = Number(view.getBigUint64(40, true))
   const size = view.getUint16(58, true)
   const count = view.getUint16(60, true)
   const namesIndex = view.getUint16(62, true)
-  if (size < 64 || sections + count * size > module.length || namesIndex >= count) throw bad
-  const range = (index: number): [start: number, end: number] => {
-    const at = sections + index * size
+  if (size < 64 || headers + count * size > module.length || namesIndex >= count) throw noModule(path)
+  const range = (index: number): { start: number; end: number } => {
+    const at = headers + index * size
     const start = Number(view.getBigUint64(at + 24, true))
-    return [start, start + Number(view.getBigUint64(at + 32, true))]
+    return { start, end: start + Number(view.getBigUint64(at + 32, true)) }
   }
-  const [namesStart, namesEnd] = range(namesIndex)
-  if (namesEnd > module.length) throw bad
-  for (let i = 0; i < count; i++) {
-    const nameAt = namesStart + view.getUint32(sections + i * size, true)
-    if (Buffer.from(module.subarray(nameAt, nameAt + 9)).toString('latin1') !== '.modinfo\0') continue
-    const [start, end] = range(i)
-    if (end > module.length) throw bad
-    const strings = Buffer.from(module.subarray(start, end)).toString('latin1').split('\0')
-    return new Map(
-      strings.filter(Boolean).map(line => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]),
-    )
-  }
-  throw bad
+  const names = range(namesIndex)
+  if (names.end > module.length) throw noModule(path)
+  const text = Buffer.from(module.subarray(names.start, names.end)).toString('latin1')
+  const sections = Array.from({ length: count }, (_, index) => {
+    const header = headers + index * size
+    const at = view.getUint32(header, true)
+    const name = text.slice(at, Math.max(at, text.indexOf('\0', at)))
+    return { name, header, ...range(index) }
+  })
+  return { sections, view }
 }

@@ -2,8 +2,8 @@
  * The tuned kernel: Debian's kernel source with the configuration of guest/kernel.config, everything built in. Nothing needs
  * it; once built it is preferred, because it boots in a fraction of the time.
  *
- *   kernels/build-<hash>/     where it is built; stays when a build is interrupted, and is gone when it is done
- *   kernels/tuned-<hash>/     vmlinux, config, kernel.json
+ *   kernels/build/            where it is built; stays when a build is interrupted, and is gone when it is done
+ *   kernels/tuned-<hash>/     vmlinux, config, kernel.json; there only once it has been seen to boot
  *
  * <hash> is of the configuration, so a changed configuration is another kernel.
  */
@@ -22,6 +22,7 @@ import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { assetPath } from '../../host/assets.ts'
 import { parseKernel } from '../../machine/boot/kernel-image.ts'
+import { type BootCheck, checkKernelBoots } from './boot-check.ts'
 import { createEntry, kernelsFolder, withFolderLock } from './cache.ts'
 import { checkConfig } from './config.ts'
 import { sha256OfFile, unpackDeb } from './deb.ts'
@@ -57,11 +58,20 @@ export function configHash(config: string): string {
   return createHash('sha256').update(lines.sort().join('\n')).digest('hex').slice(0, 16)
 }
 
-/** The cached kernel of the present configuration, if it was built. */
+/** The cached kernel of the present configuration, if it was built and then seen to boot. */
 export function tunedKernel(folder: string): string | undefined {
   if (!existsSync(configPath())) return undefined
   const path = join(folder, `tuned-${configHash(tunedConfig())}`)
-  return existsSync(path) ? path : undefined
+  return hasBooted(path) ? path : undefined
+}
+
+function hasBooted(entry: string): boolean {
+  try {
+    const record = JSON.parse(readFileSync(join(entry, 'kernel.json'), 'utf8')) as KernelRecord
+    return record.booted !== undefined
+  } catch {
+    return false
+  }
 }
 
 export interface BuildOptions {
@@ -69,10 +79,12 @@ export interface BuildOptions {
   readonly jobs?: number | undefined
   readonly progress?: Progress
   readonly signal?: AbortSignal
+  /** Boots it, before it is preferred; replaced in tests. */
+  readonly check?: (kernel: string, signal?: AbortSignal) => Promise<BootCheck>
 }
 
 export async function buildTunedKernel(options: BuildOptions = {}): Promise<string> {
-  const { progress = () => {} } = options
+  const { progress = () => {}, check = checkKernelBoots } = options
   const folder = kernelsFolder(options.home)
   const done = tunedKernel(folder)
   if (done !== undefined) return done
@@ -82,31 +94,29 @@ export async function buildTunedKernel(options: BuildOptions = {}): Promise<stri
     async () => {
       const config = tunedConfig()
       const hash = configHash(config)
-      const work = join(folder, `build-${hash}`)
-      takeOverBuild(folder, work)
+      // One place for every configuration: make knows what a changed setting touches, but starts anew in a renamed folder.
+      const work = join(folder, 'build')
+      mkdirSync(work, { recursive: true })
       const source = await fetchSource(work, options)
       const vmlinux = await compile(source.path, config, options)
+      // One that an earlier version made without booting it.
+      rmSync(join(folder, `tuned-${hash}`), { recursive: true, force: true })
       const entry = await createEntry(folder, `tuned-${hash}`, async path => {
-        progress('stripping')
+        progress('Stripping')
         await runTool('strip', ['-o', join(path, 'vmlinux'), vmlinux], { package: 'binutils', code: 'BUILD' })
         const kernel = parseKernel(readFileSync(join(path, 'vmlinux')))
         if (kernel.pvhEntry === undefined) throw new KernelError('BUILD', 'the kernel that was built has no PVH entry')
         copyFileSync(join(source.path, '.config'), join(path, 'config'))
-        const record: KernelRecord = { ...source.record, source: 'tuned' }
+        progress('Booting it once')
+        const booted = await check(join(path, 'vmlinux'), options.signal)
+        const record: KernelRecord = { ...source.record, source: 'tuned', booted }
         writeFileSync(join(path, 'kernel.json'), `${JSON.stringify(record, undefined, 2)}\n`)
       })
       rmSync(work, { recursive: true })
       return entry
     },
-    () => progress('waiting for another process that is at work on kernels'),
+    () => progress('Waiting for another process that is at work on kernels'),
   )
-}
-
-/** An unfinished build of another configuration has the source already, and much of it compiled. */
-function takeOverBuild(folder: string, work: string): void {
-  const other = readdirSync(folder).find(name => name.startsWith('build-'))
-  if (!existsSync(work) && other !== undefined) renameSync(join(folder, other), work)
-  mkdirSync(work, { recursive: true })
 }
 
 function requireTools(): void {
@@ -126,18 +136,18 @@ async function fetchSource(work: string, { progress = () => {}, signal }: BuildO
   const path = join(work, SOURCE_PACKAGE)
   const marker = join(work, 'source.json')
   if (existsSync(marker)) {
-    progress('going on with the source that is there')
+    progress('Going on with the source that is there')
     return { path, record: JSON.parse(readFileSync(marker, 'utf8')) as Source['record'] }
   }
   rmSync(work, { recursive: true })
   mkdirSync(work, { recursive: true })
   const tool = { package: 'apt', code: 'DOWNLOAD', cwd: work, ...(signal ? { signal } : {}) } as const
-  progress(`fetching ${SOURCE_PACKAGE}`)
+  progress(`Fetching ${SOURCE_PACKAGE}`)
   await runTool('apt-get', ['download', SOURCE_PACKAGE], tool)
   const deb = readdirSync(work).find(name => name.endsWith('.deb'))
   if (deb === undefined) throw new KernelError('DOWNLOAD', `apt-get download ${SOURCE_PACKAGE} left no package`)
   const sha256 = await sha256OfFile(join(work, deb))
-  progress('unpacking the source')
+  progress('Unpacking the source')
   await unpackDeb(join(work, deb), join(work, 'package'))
   const archive = join(work, 'package', 'usr', 'src', `${SOURCE_PACKAGE}.tar.xz`)
   await runTool('tar', ['-xJf', archive, '-C', work], { ...tool, package: 'tar', code: 'BUILD' })
@@ -159,7 +169,7 @@ async function compile(path: string, config: string, options: BuildOptions): Pro
   const env = { KBUILD_BUILD_USER: 'vitrine', KBUILD_BUILD_HOST: 'vitrine', KBUILD_BUILD_TIMESTAMP: '@0' }
   const fragment = join(path, 'vitrine.config')
   if (!existsSync(join(path, '.config')) || readFileSync(fragment, 'utf8') !== config) {
-    progress('configuring')
+    progress('Configuring')
     writeFileSync(fragment, config)
     await runTool('make', ['allnoconfig'], { ...tool, env: { ...env, KCONFIG_ALLCONFIG: fragment } })
   }
@@ -171,7 +181,7 @@ async function compile(path: string, config: string, options: BuildOptions): Pro
   const onLine = (line: string): void => {
     if (!/^ {2}(CC|AS|LD|AR) /.test(line)) return
     steps++
-    if (steps % 25 === 0) progress(`compiling ${Math.min(99, Math.floor((100 * steps) / EXPECTED_STEPS))} %`)
+    if (steps % 25 === 0) progress(`Compiling ${Math.min(99, Math.floor((100 * steps) / EXPECTED_STEPS))} %`)
   }
   await runTool('make', [`-j${jobs}`, 'vmlinux'], { ...tool, env, onLine })
   return join(path, 'vmlinux')
