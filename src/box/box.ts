@@ -1,66 +1,101 @@
-/**
- * A box: a Linux micro-VM from an image, with a disk that stays.
- *
- *   created ── start ──> running ── stop ──> stopped ── start ──> running ── ... ── remove
- *
- * Creating one is cheap; it starts when it is first used, in a VMM process of its own. This object is a handle: any
- * number of them, in any number of processes, may stand for the same box.
- */
+/** The handle to a box: what its VMM process, its agent and its folder do for a caller. */
 import { EventEmitter } from 'node:events'
-import { readFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import type { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import { connectToGuest } from '../virtio/vsock/host-api.ts'
 import { AgentClient, type ExecRequest } from './agent/client.ts'
 import { AgentFiles } from './agent/files.ts'
 import { AGENT_PORT } from './agent/protocol.ts'
 import { copyIn, copyOut } from './agent/tree.ts'
 import { ControlClient } from './control.ts'
-import { BoxError } from './errors.ts'
-import { Execution, type ExecutionResult } from './execution.ts'
+import { BoxError, rethrowFull } from './errors.ts'
+import { type ExecOptions, Execution, type ExecutionResult, type SpawnOptions } from './execution.ts'
 import { BoxFiles } from './files.ts'
 import type { BoxFolder } from './home.ts'
 import { isHeld, withLock } from './locks.ts'
-import { type BoxOptions, commandLine, resolveConfig } from './options.ts'
-import { prepareGuest, prepareImage } from './prepare.ts'
+import { BoxNetwork } from './network.ts'
+import { checkNetworks } from './networks.ts'
+import { type BoxOptions, commandLine, resolveConfig, withEntrypoint } from './options.ts'
+import { isFrozen, readPending, removePending, type SnapshotRef } from './pending.ts'
+import { checkUsable, holdImages, prepareGuest, prepareImage } from './prepare.ts'
 import { type BoxConfig, type BoxRecord, readRecord, writeRecord } from './record.ts'
 import { defaultRuntime, type Runtime } from './runtime.ts'
-import { startVmm } from './start.ts'
+import {
+  boxFrom,
+  checkForkCount,
+  putBack,
+  type RestoreOptions,
+  resolveSnapshot,
+  type SnapshotSummary,
+  snapshotDisk,
+  snapshotStore,
+  snapshotsOf,
+  summaryOf,
+} from './snapshots.ts'
+import { describeStart, startVmm } from './start.ts'
 import { discard, find, list, reserve } from './store.ts'
-import type { BootStages, BoxExit, BoxMetrics, OpenPort, VmmStatus } from './vmm/launch.ts'
+import { startFromImage } from './templates.ts'
+import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, OpenPort, TakenSnapshot, VmmStatus } from './vmm/launch.ts'
 
-export type BoxState = 'running' | 'stopped'
+/** 'paused': it goes on from where it was when it is used, from memory or from the disk. */
+export type BoxState = 'running' | 'paused' | 'stopped'
 
+/** What a box tells whoever listens. */
 export interface BoxEvents {
+  /** This handle, or the end of the VMM, changed it. */
   state: [state: BoxState]
   /** A run of the box ended, whoever ended it. */
   exit: [exit: BoxExit]
+  /** The guest's console and the output of the box's own command, as they come. Slow listeners may miss some; `vitrine logs` has it all. */
+  log: [entry: { readonly stream: 'console' | 'output'; readonly text: string }]
 }
 
-export interface ExecOptions {
-  readonly env?: Readonly<Record<string, string>>
-  readonly cwd?: string
-  readonly user?: string
-  /** The command and all that it started are killed after this long. */
-  readonly timeoutMs?: number
+/** How many branches, and what they are called. */
+export interface ForkOptions {
+  /** 1 unless told. */
+  readonly count?: number
+  /** One for each. */
+  readonly names?: readonly string[]
+  readonly detach?: boolean
+  readonly autoRemove?: boolean
 }
 
-export interface SpawnOptions extends ExecOptions {
-  /** A terminal, of 24 by 80 unless told, instead of pipes. */
-  readonly tty?: boolean | { readonly rows: number; readonly columns: number }
-}
+/** A snapshot that was taken, and what that cost. */
+export type SnapshotResult = SnapshotSummary & TakenSnapshot
 
 /** How long a start may wait for another process that works on the same box. */
 const OPERATION_WAIT_MS = 120_000
 const STOP_POLL_MS = 5
+const LOCK_GONE_MS = 5000
 
+/**
+ * A Linux micro-VM from an image, with a disk that stays.
+ *
+ *     created ── start ──> running ── stop ──> stopped ── start ──> running ── ... ── remove
+ *
+ * Creating one is cheap; it starts when it is first used, in a VMM process of its own. This object is a handle: any
+ * number of them, in any number of processes, may stand for the same box.
+ *
+ *     await using box = await Box.create({ image: 'debian:12' })
+ *     const { stdout } = await box.exec('uname', ['-a'])
+ */
 export class Box extends EventEmitter<BoxEvents> {
+  /** The guest's files. */
   readonly files: BoxFiles
+  /** Its network while it runs: ports, rules, flows. */
+  readonly network: BoxNetwork
   readonly #runtime: Runtime
   readonly #folder: BoxFolder
   readonly #record: BoxRecord
   readonly #named: boolean
   #agent: Promise<AgentClient> | undefined
+  /** The same, once it is there. */
+  #client: AgentClient | undefined
   #control: ControlClient | undefined
+  /** Resolves when listeners have been told that the VMM that `#control` leads to has ended. */
+  #endTold: Promise<void> | undefined
   #stages: BootStages | undefined
 
   private constructor(runtime: Runtime, folder: BoxFolder, record: BoxRecord) {
@@ -70,18 +105,27 @@ export class Box extends EventEmitter<BoxEvents> {
     this.#record = record
     this.#named = record.name !== record.id
     this.files = new BoxFiles(async () => new AgentFiles(await this.#connected()))
+    this.network = new BoxNetwork(
+      async request => (await this.#controlled()).call('network', request),
+      folder.netSocket,
+    )
   }
 
   /** Makes a box. Its image is fetched now if it is not cached; its machine starts when it is first used. */
   static async create(options: BoxOptions = {}, runtime: Runtime = defaultRuntime()): Promise<Box> {
     const wanted = { ...runtime.defaults, ...options }
     // Mistakes are said before anything is downloaded.
+    checkNetworks(runtime.home, wanted.networks ?? [])
     const { diskGib } = resolveConfig(wanted, { env: {}, workdir: '', user: '', entrypoint: [], cmd: [] })
-    const { folder, name } = reserve(runtime.home, wanted.name)
+    const { folder, name, done } = reserve(runtime.home, wanted.name)
     try {
-      const image = await prepareImage(runtime, wanted.image ?? 'base', diskGib * 2 ** 30)
+      // Until the record says what the box stands on, nobody removes images.
+      using _held = await holdImages(runtime)
+      const found = await prepareImage(runtime, wanted.image ?? 'base', diskGib * 2 ** 30)
+      const image = withEntrypoint(found, wanted.entrypoint)
       const config = resolveConfig(wanted, image)
       image.createDisk(folder.disk, config.diskGib * 2 ** 30)
+      writeFileSync(folder.fresh, '')
       writeRecord(folder, {
         id: folder.id,
         name,
@@ -94,7 +138,9 @@ export class Box extends EventEmitter<BoxEvents> {
       })
     } catch (error) {
       discard(runtime.home, folder, name)
-      throw error
+      rethrowFull(error, `box '${name}' cannot be made`)
+    } finally {
+      done()
     }
     return new Box(runtime, folder, readRecord(folder))
   }
@@ -110,15 +156,18 @@ export class Box extends EventEmitter<BoxEvents> {
     return list(runtime.home).map(record => new Box(runtime, runtime.home.box(record.id), record))
   }
 
+  /** Twelve hexadecimal digits, unique in the home. */
   get id(): string {
     return this.#record.id
   }
+  /** As it was created; the id where it was given none. */
   get name(): string {
     return this.#record.name
   }
   get created(): Date {
     return new Date(this.#record.created)
   }
+  /** What it is, all defaults filled in. */
   get config(): BoxConfig {
     return this.#record.config
   }
@@ -132,11 +181,16 @@ export class Box extends EventEmitter<BoxEvents> {
   }
   /** As it is right now, whoever started or stopped it. */
   get state(): BoxState {
-    return isHeld(this.#folder.vmmLock) ? 'running' : 'stopped'
+    if (this.#runs) return isFrozen(this.#folder) ? 'paused' : 'running'
+    return readPending(this.#folder) ? 'paused' : 'stopped'
+  }
+  /** Whether it has a VMM process. */
+  get #runs(): boolean {
+    return isHeld(this.#folder.vmmLock)
   }
   /** How the last run ended; undefined if there was none, or it is running. */
   get lastExit(): BoxExit | undefined {
-    if (this.state === 'running') return undefined
+    if (this.#runs) return undefined
     try {
       return JSON.parse(readFileSync(this.#folder.lastExit, 'utf8')) as BoxExit
     } catch {
@@ -152,27 +206,213 @@ export class Box extends EventEmitter<BoxEvents> {
   async start(): Promise<void> {
     readRecord(this.#folder) // still there?
     await withLock(this.#folder.operationLock, `box '${this.name}'`, OPERATION_WAIT_MS, async () => {
-      if (this.state === 'running') return
+      if (!this.#runs) await this.#launch()
+    })
+    await this.#watch()
+    if (isFrozen(this.#folder)) await this.resume()
+  }
+
+  async #launch(): Promise<void> {
+    const store = snapshotStore(this.#runtime)
+    // Until the VMM says what it stands on, nothing is removed.
+    using _used = await store.use()
+    const prepare = async (): Promise<LaunchPlan> => {
       const plan = await prepareGuest(this.#runtime, this.#record, this.#folder)
-      const started = await startVmm(this.#folder, plan)
+      this.#runtime.onProgress({ text: describeStart(plan) })
+      return plan
+    }
+    try {
+      const plan = prepare()
+      const started = await startVmm(this.#folder, plan).catch(async (error: Error) => {
+        const { restore } = await plan
+        if (restore?.owner !== 'template') throw error
+        // A template that cannot be used is no reason not to start: the next one boots, and leaves another.
+        rmSync(store.folder.manifest('template', restore.id), { force: true })
+        startFromImage(this.#folder, this.#record)
+        return startVmm(this.#folder, prepare())
+      })
       this.#stages = started.stages
-      this.emit('state', 'running')
+    } finally {
+      this.#runtime.onProgress(undefined)
+    }
+    this.emit('state', 'running')
+  }
+
+  /**
+   * Saves the box as it is: its processes, memory and disk, or the disk only. A box that runs goes on, after a pause of
+   * milliseconds; of one that is stopped there is only the disk.
+   */
+  async snapshot(name?: string, options: { diskOnly?: boolean } = {}): Promise<SnapshotResult> {
+    if (this.state === 'paused' && !this.#runs) await this.start()
+    const wanted = name ?? null
+    return this.#exclusively(async () => {
+      const store = snapshotStore(this.#runtime)
+      if (!this.#runs) {
+        const started = performance.now()
+        const manifest = await snapshotDisk(this.#runtime, this.#folder, readRecord(this.#folder), wanted)
+        const totalMs = performance.now() - started
+        return { ...summaryOf(manifest), pauseMs: 0, liveMs: 0, totalMs, memoryBytes: 0, rounds: 0 }
+      }
+      const request = { name: wanted, kind: 'snapshot', diskOnly: options.diskOnly ?? false } as const
+      const taken = await (await this.#controlled()).call<TakenSnapshot>('snapshot', request)
+      return { ...taken, ...summaryOf(store.find(this.id, taken.id)) }
+    })
+  }
+
+  /** The box's snapshots, oldest first. */
+  async snapshots(): Promise<SnapshotSummary[]> {
+    return snapshotsOf(this.#runtime, this.id)
+  }
+
+  /** Puts the box back to a snapshot of it, and lets it go on from there; one of the disk only is booted. */
+  async rollback(nameOrId: string): Promise<void> {
+    await this.#exclusively(async () => {
+      const store = snapshotStore(this.#runtime)
+      using _used = await store.use()
+      const manifest = store.find(this.id, nameOrId)
+      await checkUsable(store, manifest)
+      await this.#end({ graceMs: 0 })
+      putBack(store, this.#folder, manifest)
+      await this.#launch()
     })
     await this.#watch()
   }
 
-  /** Runs a command and waits for its end. */
-  async exec(command: string, args: readonly string[] = [], options: ExecOptions = {}): Promise<ExecutionResult> {
-    const execution = await this.spawn(command, args, options)
-    execution.stdin.end()
-    return execution.result()
+  /** Makes a new box of a snapshot: an id, `BOX@NAME`, or what `snapshotStore` gives. It goes on when it is first used. */
+  static async restore(
+    snapshot: SnapshotManifest | string,
+    options: RestoreOptions = {},
+    runtime: Runtime = defaultRuntime(),
+  ): Promise<Box> {
+    const store = snapshotStore(runtime)
+    using _used = await store.use()
+    const manifest = resolveSnapshot(store, snapshot, name => find(runtime.home, name).id)
+    await checkUsable(store, manifest)
+    const folder = boxFrom(runtime, store, manifest, options)
+    return new Box(runtime, folder, readRecord(folder))
   }
 
-  /** Starts a command and gives it back running, with its streams. */
-  async spawn(command: string, args: readonly string[] = [], options: SpawnOptions = {}): Promise<Execution> {
+  /**
+   * Branches the box, running or paused, into `count` more that go on from the same moment, each with a name, a clock and
+   * random numbers of its own. They share memory and disk until they write. This one goes on.
+   */
+  async fork(options: ForkOptions = {}): Promise<Box[]> {
+    const { count = 1, names } = options
+    checkForkCount(count, names)
+    return this.#exclusively(async () => {
+      const store = snapshotStore(this.#runtime)
+      using _used = await store.use()
+      const ref = await this.#forkPoint()
+      const manifest = store.find(ref.owner, ref.id)
+      const boxes: Box[] = []
+      try {
+        for (let i = 0; i < count; i++) {
+          const { detach, autoRemove } = options
+          const folder = boxFrom(this.#runtime, store, manifest, {
+            ...(names ? { name: names[i]! } : {}),
+            ...(detach === undefined ? {} : { detach }),
+            ...(autoRemove === undefined ? {} : { autoRemove }),
+          })
+          boxes.push(new Box(this.#runtime, folder, readRecord(folder)))
+        }
+        await Promise.all(boxes.map(box => box.start()))
+      } catch (error) {
+        for (const box of boxes) await box.remove({ force: true }).catch(() => {})
+        throw error
+      } finally {
+        // What they stand on is theirs now.
+        if (manifest.kind === 'fork') rmSync(store.folder.manifest(manifest.owner, manifest.id), { force: true })
+      }
+      return boxes
+    })
+  }
+
+  /** The snapshot to branch from: that of a paused box, or a new one. */
+  async #forkPoint(): Promise<SnapshotRef> {
+    if (!this.#runs) {
+      const pending = readPending(this.#folder)
+      if (pending) return pending.snapshot
+      throw new BoxError('WRONG_STATE', `box '${this.name}' is not running: start it, then fork it`)
+    }
+    const request = { name: null, kind: 'fork', diskOnly: false } as const
+    const { id } = await (await this.#controlled()).call<TakenSnapshot>('snapshot', request)
+    return { owner: this.id, id }
+  }
+
+  /** Freezes the box. With `release` its memory goes to the disk and its process ends. Any use of the box wakes it up. */
+  async pause(options: { release?: boolean } = {}): Promise<void> {
+    await this.#exclusively(async () => {
+      if (!this.#runs) {
+        if (readPending(this.#folder)) return
+        throw new BoxError('WRONG_STATE', `box '${this.name}' is not running: there is nothing to pause`)
+      }
+      try {
+        await (await this.#controlled()).call('pause', options)
+      } catch (error) {
+        // A VMM that has let go of its memory ends before it can answer.
+        if (!(options.release && error instanceof BoxError && error.code === 'VMM_FAILED')) throw error
+      }
+      if (!options.release) {
+        this.emit('state', 'paused')
+        return
+      }
+      await this.#gone()
+      if (!readPending(this.#folder)) {
+        throw new BoxError(
+          'VMM_FAILED',
+          `box '${this.name}' ended while it was being paused: see ${this.#folder.vmmLog}`,
+        )
+      }
+    })
+  }
+
+  /** Lets a paused box go on. */
+  async resume(): Promise<void> {
+    if (!this.#runs) {
+      if (!readPending(this.#folder)) {
+        throw new BoxError('WRONG_STATE', `box '${this.name}' is stopped, not paused: start it`)
+      }
+      await this.start()
+      return
+    }
+    await (await this.#controlled()).call('resume')
+    this.emit('state', 'running')
+  }
+
+  /** One process at a time changes what a box is. */
+  #exclusively<T>(work: () => Promise<T>): Promise<T> {
+    readRecord(this.#folder) // still there?
+    return withLock(this.#folder.operationLock, `box '${this.name}'`, OPERATION_WAIT_MS, work)
+  }
+
+  /** Runs a command and waits for its end. One that fails is no error: look at `exitCode`. One that cannot be started is. */
+  async exec(command: string, args: readonly string[] = [], options: ExecOptions = {}): Promise<ExecutionResult> {
+    const client = await this.#connected()
+    const request = { ...this.#request(command, args, options), noInput: options.input === undefined }
+    const execution = new Execution(client.exec(request))
+    if (options.input !== undefined) execution.stdin.end(options.input)
+    return execution.result(options)
+  }
+
+  /** The same for a line of the guest's shell: `box.sh('make 2>&1 | tail')`. */
+  sh(script: string, options: ExecOptions = {}): Promise<ExecutionResult> {
+    return this.exec('/bin/sh', ['-c', script], options)
+  }
+
+  /** Starts a command and gives it back with its streams, which wait for it where the box has to be started first. */
+  spawn(command: string, args: readonly string[] = [], options: SpawnOptions = {}): Execution {
+    const request = this.#request(command, args, options)
+    return new Execution(
+      this.#client?.isOpen && !isFrozen(this.#folder)
+        ? this.#client.exec(request)
+        : this.#connected().then(client => client.exec(request)),
+    )
+  }
+
+  #request(command: string, args: readonly string[], options: SpawnOptions): ExecRequest {
     const { config } = this.#record
     const size = options.tty === true ? { rows: 24, columns: 80 } : options.tty
-    const request: ExecRequest = {
+    return {
       argv: [command, ...args],
       env: { ...config.env, ...options.env },
       cwd: options.cwd ?? config.workdir,
@@ -180,7 +420,6 @@ export class Box extends EventEmitter<BoxEvents> {
       timeoutMs: options.timeoutMs ?? 0,
       ...(size ? { tty: size } : {}),
     }
-    return new Execution((await this.#connected()).exec(request))
   }
 
   /** Copies a file or directory of the host into the box, into `guestPath` where that is a directory. */
@@ -200,6 +439,13 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** Stops the box: the guest is asked to end its processes and write everything out. Its disk stays. */
   async stop(options: { graceMs?: number } = {}): Promise<void> {
+    await this.#end(options)
+    // Memory that was kept for going on is of no use to a box that was stopped.
+    removePending(this.#folder)
+    if (this.config.autoRemove) await this.remove()
+  }
+
+  async #end(options: { graceMs?: number }): Promise<void> {
     const control = await ControlClient.connect(this.#folder.controlSocket)
     if (control) {
       try {
@@ -209,22 +455,29 @@ export class Box extends EventEmitter<BoxEvents> {
       }
       control.close()
     }
+    await this.#gone()
+  }
+
+  /** Waits until the VMM has ended. Who listens to this handle has heard of it then. */
+  async #gone(): Promise<void> {
     // The lock goes with the process, which is what "stopped" means.
-    while (this.state === 'running') await sleep(STOP_POLL_MS)
+    while (this.#runs) await sleep(STOP_POLL_MS)
+    this.#control?.ref()
+    await this.#endTold
     this.#disconnect()
-    if (this.config.autoRemove) await this.remove()
   }
 
   /** Removes the box and its disk. One that runs is stopped first if `force` is set. */
   async remove(options: { force?: boolean } = {}): Promise<void> {
-    if (this.state === 'running') {
+    if (this.#runs) {
       if (!options.force) {
         throw new BoxError('WRONG_STATE', `box '${this.name}' is running: stop it first, or remove it by force`)
       }
-      await this.stop({ graceMs: 0 })
+      await this.#end({ graceMs: 0 })
     }
     this.#disconnect()
     discard(this.#runtime.home, this.#folder, this.name)
+    await snapshotStore(this.#runtime).removeOwner(this.id)
   }
 
   /** Figures of the running box. */
@@ -233,8 +486,14 @@ export class Box extends EventEmitter<BoxEvents> {
   }
 
   /** The host ports that lead into the running box, with the numbers that were chosen for them. */
-  async ports(): Promise<readonly OpenPort[]> {
-    return (await this.#controlled()).call<readonly OpenPort[]>('ports')
+  ports(): Promise<readonly OpenPort[]> {
+    return this.network.ports()
+  }
+
+  /** A stream to a TCP port of the guest, without any host port; starts the box if need be. */
+  async connect(port: number, options: { timeoutMs?: number } = {}): Promise<Duplex> {
+    await this.#connected()
+    return this.network.connect(port, options)
   }
 
   /** The VMM process of the running box. */
@@ -249,13 +508,14 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** At the end of an `await using`: the box is stopped and, unless it was given a name, removed. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.state === 'running') await this.stop()
+    if (this.#runs) await this.stop()
     this.#disconnect()
-    if (!this.#named) discard(this.#runtime.home, this.#folder, this.name)
+    if (!this.#named) await this.remove()
   }
 
   /** A connection to the agent; starts the box if need be. */
-  #connected(): Promise<AgentClient> {
+  async #connected(): Promise<AgentClient> {
+    if (this.#agent && isFrozen(this.#folder)) await this.resume()
     this.#agent ??= this.#connect().catch((error: Error) => {
       this.#agent = undefined
       throw error
@@ -264,13 +524,19 @@ export class Box extends EventEmitter<BoxEvents> {
   }
 
   async #connect(): Promise<AgentClient> {
-    if (this.state === 'stopped') await this.start()
-    else await this.#watch()
+    await this.#awake()
     const client = await AgentClient.connect(await connectToGuest(this.#folder.vsockSocket, AGENT_PORT))
+    this.#client = client
     client.onClose = () => {
       this.#agent = undefined
     }
     return client
+  }
+
+  /** Starts or wakes the box if need be. */
+  async #awake(): Promise<void> {
+    if (this.state !== 'running') await this.start()
+    else await this.#watch()
   }
 
   async #controlled(): Promise<ControlClient> {
@@ -289,21 +555,21 @@ export class Box extends EventEmitter<BoxEvents> {
     let exit: BoxExit | undefined
     control.onEvent = (event, data) => {
       if (event === 'exit') exit = data as BoxExit
+      else if (event === 'log') this.emit('log', data as BoxEvents['log'][0])
     }
-    control.onClose = () => {
-      if (this.#control !== control) return
-      this.#control = undefined
-      this.emit('state', 'stopped')
-      this.emit(
-        'exit',
-        exit ?? {
-          reason: 'vmm-failed',
-          message: 'its VMM process was killed',
-          exitCode: null,
-          at: new Date().toISOString(),
-        },
-      )
-    }
+    this.#endTold = new Promise(told => {
+      control.onClose = () => this.#onVmmEnd(control, exit).finally(told)
+    })
+  }
+
+  async #onVmmEnd(control: ControlClient, exit: BoxExit | undefined): Promise<void> {
+    if (this.#control !== control) return
+    this.#control = undefined
+    // Who hears of the end may remove or start the box: the VMM's lock goes a moment after its socket.
+    for (let waited = 0; this.#runs && waited < LOCK_GONE_MS; waited += STOP_POLL_MS) await sleep(STOP_POLL_MS)
+    this.emit('state', this.state)
+    const killed = { reason: 'vmm-failed', message: 'its VMM process was killed', exitCode: null } as const
+    this.emit('exit', exit ?? { ...killed, at: new Date().toISOString() })
   }
 
   #disconnect(): void {

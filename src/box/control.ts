@@ -52,6 +52,13 @@ export class ControlServer {
     for (const socket of this.#sockets) socket.write(line)
   }
 
+  /** The same for what may be lost: somebody who does not read must not make us keep it. */
+  broadcastLossy(event: string, data: unknown): void {
+    if (this.#sockets.size === 0) return
+    const line = `${JSON.stringify({ event, data })}\n`
+    for (const socket of this.#sockets) if (socket.writableLength < LINE_MAX) socket.write(line)
+  }
+
   async close(): Promise<void> {
     for (const socket of this.#sockets) socket.end()
     await new Promise<void>(resolve => this.#server.close(() => resolve()))
@@ -82,7 +89,7 @@ export class ControlClient {
   readonly #pending = new Map<number, Pending>()
   #nextId = 1
   onEvent: (event: string, data: unknown) => void = () => {}
-  onClose: () => void = () => {}
+  onClose: () => void | Promise<void> = () => {}
 
   private constructor(socket: Socket) {
     this.#socket = socket
@@ -91,7 +98,7 @@ export class ControlClient {
       const error = new BoxError('VMM_FAILED', "the box's VMM process ended")
       for (const { reject } of this.#pending.values()) reject(error)
       this.#pending.clear()
-      this.onClose()
+      void this.onClose()
     })
     lines(socket, line => this.#receive(line))
   }
@@ -111,6 +118,11 @@ export class ControlClient {
   /** A connected client does not keep the process alive by itself, unless something waits for an answer. */
   unref(): void {
     this.#socket.unref()
+  }
+
+  /** Until `unref`: somebody waits for what it will say, or for its end. */
+  ref(): void {
+    this.#socket.ref()
   }
 
   call<Result>(method: string, params: unknown = null): Promise<Result> {

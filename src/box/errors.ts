@@ -1,3 +1,5 @@
+import type { NetErrorCode } from '../net/errors.ts'
+
 /** What can go wrong with boxes. `code` is for programs; the message says what happened and what to do next. */
 export type BoxErrorCode =
   /** No box of that name or id. */
@@ -16,7 +18,14 @@ export type BoxErrorCode =
   | 'GUEST_NOT_READY'
   /** The home directory cannot be used. */
   | 'HOME'
+  /** A rule, a port, an address, a network that cannot be or is not there. */
+  | NetErrorCode
+  /** The disk on which the home is, is full. */
+  | 'NO_SPACE'
+  /** A command wrote more than was to be collected. */
+  | 'OUTPUT_LIMIT'
 
+/** A failure of a box, or of what was asked of one. */
 export class BoxError extends Error {
   readonly code: BoxErrorCode
   constructor(code: BoxErrorCode, message: string, options?: ErrorOptions) {
@@ -24,4 +33,15 @@ export class BoxError extends Error {
     this.name = 'BoxError'
     this.code = code
   }
+}
+
+/** Turns a full disk into its typed error; other errors go on as they are. */
+export function rethrowFull(error: unknown, what: string): never {
+  const code = (error as { code?: unknown }).code
+  if (code !== 'ENOSPC' && code !== 'EDQUOT') throw error
+  throw new BoxError(
+    'NO_SPACE',
+    `the disk is full, so ${what}: free some space ('vitrine rm' and 'vitrine prune' help)`,
+    { cause: error },
+  )
 }

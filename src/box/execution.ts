@@ -1,6 +1,7 @@
 /** A command in a box: its streams, its end, and ways to influence it. */
-import type { Readable, Writable } from 'node:stream'
+import { PassThrough, type Readable, type Writable } from 'node:stream'
 import type { AgentProcess, ProcessExit } from './agent/client.ts'
+import { BoxError } from './errors.ts'
 
 /** Linux' numbers, whatever the host is; only these can be sent by name. */
 const SIGNALS: Readonly<Record<string, number>> = {
@@ -23,12 +24,49 @@ const SIGNALS: Readonly<Record<string, number>> = {
 }
 const SIGNAL_NAMES = new Map(Object.entries(SIGNALS).map(([name, number]) => [number, name]))
 
+/** How a command is started. */
+export interface CommandOptions {
+  /** Added to the box's environment. */
+  readonly env?: Readonly<Record<string, string>>
+  /** The box's working directory unless told. */
+  readonly cwd?: string
+  /** The box's user unless told: a name or a number, with `:group` if wanted. */
+  readonly user?: string
+  /** The command and all that it started are killed after this long. */
+  readonly timeoutMs?: number
+}
+
+/** What becomes of a command's output while it is collected. */
+export interface CollectOptions {
+  /** Hears the output as it comes, beside its being collected. */
+  readonly onStdout?: (chunk: Buffer) => void
+  readonly onStderr?: (chunk: Buffer) => void
+  /** A command that writes more is killed, and the call fails with `OUTPUT_LIMIT`; 256 MiB unless told. */
+  readonly maxOutputBytes?: number
+}
+
+/** How a command is run to its end. */
+export interface ExecOptions extends CommandOptions, CollectOptions {
+  /** What the command reads; nothing unless told. */
+  readonly input?: string | Uint8Array
+}
+
+/** How a command is started whose streams the caller uses. */
+export interface SpawnOptions extends CommandOptions {
+  /** A terminal, of 24 by 80 unless told, instead of pipes. */
+  readonly tty?: boolean | { readonly rows: number; readonly columns: number }
+}
+
+/** All of it is kept in memory, and a guest can write without end. */
+const MAX_OUTPUT_BYTES = 256 * 2 ** 20
+
 /** How a command ended. */
 export interface ExecutionExit {
   /** As a shell reports it: the command's own status, or 128 + the number of the signal that ended it. */
   readonly exitCode: number
   /** The signal that ended it, or null. */
   readonly signal: string | null
+  /** Whether that was because its time was over. */
   readonly timedOut: boolean
 }
 
@@ -50,6 +88,7 @@ export function toExit(exit: ProcessExit): ExecutionExit {
   }
 }
 
+/** A command that was started, and may have ended. */
 export class Execution {
   /** What the command reads; `end()` it when there is no more. */
   readonly stdin: Writable
@@ -58,20 +97,22 @@ export class Execution {
   readonly stderr: Readable
   /** Resolves when the command has ended and its output is complete; rejects when it could not be started. */
   readonly exit: Promise<ExecutionExit>
-  readonly #process: AgentProcess
+  readonly #process: Promise<AgentProcess>
 
-  constructor(process: AgentProcess) {
-    this.#process = process
-    this.stdin = process.stdin
-    this.stdout = process.stdout
-    this.stderr = process.stderr
-    this.exit = process.exit.then(toExit)
+  /** A process, or one that is still to come: its streams can be used at once, and wait for it. */
+  constructor(process: AgentProcess | Promise<AgentProcess>) {
+    const { stdin, stdout, stderr } = process instanceof Promise ? streamsTo(process) : process
+    this.stdin = stdin
+    this.stdout = stdout
+    this.stderr = stderr
+    this.#process = Promise.resolve(process)
+    this.exit = (process instanceof Promise ? process.then(({ exit }) => exit) : process.exit).then(toExit)
     this.exit.catch(() => {})
   }
 
   /** The command's process id in the guest, once it runs. */
   get pid(): Promise<number> {
-    return this.#process.started.then(started => started.pid)
+    return this.#process.then(({ started }) => started).then(({ pid }) => pid)
   }
 
   /** Sends a signal to the command and all that it started. */
@@ -79,27 +120,73 @@ export class Execution {
     const number = typeof signal === 'number' ? signal : SIGNALS[signal]
     if (number === undefined)
       throw new TypeError(`'${signal}' is no signal that can be sent: use one of ${Object.keys(SIGNALS).join(', ')}`)
-    this.#process.signal(number)
+    this.#process.then(process => process.signal(number)).catch(() => {})
   }
 
   /** Tells the command's terminal its new size. */
   resize(rows: number, columns: number): void {
-    this.#process.resize(rows, columns)
+    this.#process.then(process => process.resize(rows, columns)).catch(() => {})
   }
 
   /** Waits for the end, collecting everything. */
-  async result(): Promise<ExecutionResult> {
-    const [stdoutBytes, stderrBytes, exit] = await Promise.all([collect(this.stdout), collect(this.stderr), this.exit])
-    return { ...exit, stdout: stdoutBytes.toString(), stderr: stderrBytes.toString(), stdoutBytes, stderrBytes }
+  async result(options: CollectOptions = {}): Promise<ExecutionResult> {
+    const limit = options.maxOutputBytes ?? MAX_OUTPUT_BYTES
+    let room = limit
+    const collect = async (stream: Readable, listener?: (chunk: Buffer) => void): Promise<Buffer> => {
+      const chunks: Buffer[] = []
+      for await (const chunk of stream as AsyncIterable<Buffer>) {
+        room -= chunk.length
+        if (room < 0) throw tooMuchOutput(limit)
+        chunks.push(chunk)
+        listener?.(chunk)
+      }
+      return Buffer.concat(chunks)
+    }
+    try {
+      const [stdoutBytes, stderrBytes, exit] = await Promise.all([
+        collect(this.stdout, options.onStdout),
+        collect(this.stderr, options.onStderr),
+        this.exit,
+      ])
+      return { ...exit, stdout: stdoutBytes.toString(), stderr: stderrBytes.toString(), stdoutBytes, stderrBytes }
+    } catch (error) {
+      // Its output is not wanted any more, by us or by a listener that failed.
+      this.kill('SIGKILL')
+      throw error
+    }
   }
 }
 
-async function collect(stream: Readable): Promise<Buffer> {
-  const chunks: Buffer[] = []
-  try {
-    for await (const chunk of stream) chunks.push(chunk as Buffer)
-  } catch {
-    // `exit` rejects with the reason.
-  }
-  return Buffer.concat(chunks)
+function tooMuchOutput(limit: number): BoxError {
+  return new BoxError(
+    'OUTPUT_LIMIT',
+    `the command wrote more than ${limit} bytes and was killed: raise maxOutputBytes, or read its streams with spawn()`,
+  )
+}
+
+/** Streams that lead to those of a process once it is there. */
+function streamsTo(coming: Promise<AgentProcess>): { stdin: Writable; stdout: Readable; stderr: Readable } {
+  const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()]
+  // As with those of a process: an error that nobody listens for is in `exit`.
+  for (const stream of [stdin, stdout, stderr]) stream.on('error', () => {})
+  coming.then(
+    process => {
+      stdin.pipe(process.stdin)
+      for (const [from, to] of [
+        [process.stdout, stdout],
+        [process.stderr, stderr],
+      ] as const) {
+        from.pipe(to)
+        from.once('error', error => to.destroy(error))
+        // What its reader does not want any more must not stall the process.
+        to.once('close', () => from.destroy())
+      }
+    },
+    (error: Error) => {
+      stdin.destroy()
+      stdout.destroy(error)
+      stderr.destroy(error)
+    },
+  )
+  return { stdin, stdout, stderr }
 }

@@ -2,6 +2,7 @@
 import type { Readable, Writable } from 'node:stream'
 import type { AgentFiles, DirectoryEntry, FileEvent, FileInfo, WriteOptions } from './agent/files.ts'
 
+/** The files of a box; any use of them starts it. Failures are `AgentError`s with the name of the guest's errno. */
 export class BoxFiles {
   readonly #connected: () => Promise<AgentFiles>
 
@@ -32,12 +33,15 @@ export class BoxFiles {
   async writeStream(path: string, options?: WriteOptions): Promise<{ stream: Writable; done: Promise<void> }> {
     return (await this.#connected()).writeStream(path, options)
   }
+  /** What it is; of a symbolic link, what it leads to unless `follow` is false. */
   async stat(path: string, options?: { follow?: boolean }): Promise<FileInfo> {
     return (await this.#connected()).stat(path, options)
   }
+  /** Whether there is anything at `path`. */
   async exists(path: string): Promise<boolean> {
     return (await this.#connected()).exists(path)
   }
+  /** What a directory holds, by name. */
   async list(path: string): Promise<DirectoryEntry[]> {
     return (await this.#connected()).list(path)
   }
@@ -45,12 +49,15 @@ export class BoxFiles {
   async mkdir(path: string, options?: { mode?: number; parents?: boolean }): Promise<void> {
     return (await this.#connected()).mkdir(path, options)
   }
+  /** Moves a file or directory within the guest; one that is at `to` is replaced as rename(2) does. */
   async rename(from: string, to: string): Promise<void> {
     return (await this.#connected()).rename(from, to)
   }
+  /** Removes a file, an empty directory, or with `recursive` all that is below it. */
   async remove(path: string, options?: { recursive?: boolean }): Promise<void> {
     return (await this.#connected()).remove(path, options)
   }
+  /** Sets permission bits. */
   async chmod(path: string, mode: number): Promise<void> {
     return (await this.#connected()).chmod(path, mode)
   }

@@ -4,6 +4,7 @@
  *   home/
  *     boxes/<id>/      one box: box.json, disk.qcow2, locks, sockets, logs
  *     names/<name>     the id of the box with that name (created exclusively, so names are unique between processes)
+ *     networks/ net/   named networks and where their boxes meet (networks.ts)
  *     images/ kernels/ caches of src/image
  *
  * Any number of processes may use one home at the same time.
@@ -36,6 +37,15 @@ export class Home {
 
   get names(): string {
     return join(this.path, 'names')
+  }
+
+  /** Named networks (networks.ts), and where their boxes meet. */
+  get networks(): string {
+    return join(this.path, 'networks')
+  }
+
+  get networkFolders(): string {
+    return join(this.path, 'net')
   }
 
   /** Makes the folders that are missing. */
@@ -95,6 +105,14 @@ export class BoxFolder {
   get vsockSocket(): string {
     return this.#at('vsock.sock')
   }
+  /** Connections to the guest's TCP ports: src/net/entrance.ts. */
+  get netSocket(): string {
+    return this.#at('net.sock')
+  }
+  /** What the box's network rules denied. */
+  get denialLog(): string {
+    return this.#at('denied.log')
+  }
   /** What the VMM process itself printed: empty unless something went wrong. */
   get vmmLog(): string {
     return this.#at('vmm.log')
@@ -106,6 +124,18 @@ export class BoxFolder {
   /** Output of the box's own command, when it was created with one. */
   get outputLog(): string {
     return this.#at('output.log')
+  }
+  /** The snapshot that the next start goes on from: `pending.ts`. */
+  get pending(): string {
+    return this.#at('pending.json')
+  }
+  /** There until the box runs for the first time: its disk is as the image has it. */
+  get fresh(): string {
+    return this.#at('fresh')
+  }
+  /** There while the running machine is paused. */
+  get frozen(): string {
+    return this.#at('frozen')
   }
   /** How the last run ended. */
   get lastExit(): string {

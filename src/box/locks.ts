@@ -1,15 +1,9 @@
 /** Whether somebody holds a lock, and doing something under one. */
-import { existsSync } from 'node:fs'
 import { ProcessLock } from '../host/process-lock.ts'
 import { BoxError } from './errors.ts'
 
-/** Trying is the only way to ask; whoever takes a lock for good waits out such a moment. */
-export function isHeld(path: string): boolean {
-  if (!existsSync(path)) return false
-  const lock = ProcessLock.tryAcquire(path, 'shared')
-  lock?.release()
-  return lock === undefined
-}
+/** Whoever takes a lock for good waits out the moment that this takes. */
+export const isHeld = (path: string): boolean => ProcessLock.isHeld(path)
 
 /** Runs `work` under the lock, waiting up to `waitMs` for whoever has it. */
 export async function withLock<T>(path: string, what: string, waitMs: number, work: () => Promise<T>): Promise<T> {
@@ -19,5 +13,21 @@ export async function withLock<T>(path: string, what: string, waitMs: number, wo
     return await work()
   } finally {
     lock.release()
+  }
+}
+
+const SPIN_MS = 2
+const SPIN_LIMIT_MS = 10_000
+
+/** The same for work of microseconds, which is waited for on the spot. */
+export function withLockNow<T>(path: string, work: () => T): T {
+  for (
+    const end = Date.now() + SPIN_LIMIT_MS;
+    ;
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, SPIN_MS)
+  ) {
+    using lock = ProcessLock.tryAcquire(path)
+    if (lock) return work()
+    if (Date.now() > end) throw new BoxError('BUSY', `another process holds ${path}: try again when it is done`)
   }
 }

@@ -1,18 +1,23 @@
 /** What a box is, as it is kept on disk. Versioned and checked when read: another program may have written it. */
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import type { Bandwidth } from '../net/description.ts'
 import { BoxError } from './errors.ts'
 import type { BoxFolder } from './home.ts'
 
 const RECORD_VERSION = 1
 
+/** A host port, or several in a row, that lead into the guest. */
 export interface PortMapping {
   /** 0: choose a free one. */
   readonly host: number
   readonly guest: number
+  /** How many ports in a row; 1 unless told. */
+  readonly range?: number
   readonly protocol?: 'tcp' | 'udp'
   readonly bind?: string
 }
 
+/** What a box may reach: everything, nothing, or what rules say (names with `*.`, addresses, networks). */
 export type NetworkPolicy = 'full' | 'none' | { readonly allow?: readonly string[]; readonly deny?: readonly string[] }
 
 /** The shape and the settings of a box: fixed when it is created. */
@@ -28,6 +33,11 @@ export interface BoxConfig {
   readonly accel: 'auto' | 'kvm' | 'hvf' | 'soft'
   readonly network: NetworkPolicy
   readonly ports: readonly PortMapping[]
+  /** Named networks that the box is in; absent in records of earlier versions. */
+  readonly networks?: readonly string[]
+  readonly bandwidth?: Bandwidth
+  /** Where the box's packets are recorded, from each start on. */
+  readonly pcap?: string
   /** Run at every start, its output kept in the log; the box stops when it ends. */
   readonly command: readonly string[] | null
   /** Lives on when its creator ends. */
@@ -38,6 +48,10 @@ export interface BoxConfig {
   readonly timeoutMs: number
   /** Stopped after this long with nobody using it; 0: never. */
   readonly idleMs: number
+  /** What happens then: stopped unless told, or paused, with its memory on disk, until it is used. */
+  readonly onIdle?: 'stop' | 'pause'
+  /** False: it boots, even where a template could be used, and leaves none. */
+  readonly template?: boolean
 }
 
 export interface BoxRecord {
@@ -52,6 +66,8 @@ export interface BoxRecord {
   /** What the image runs, and with which arguments when it is given none. */
   readonly imageEntrypoint: readonly string[]
   readonly imageCmd: readonly string[]
+  /** The snapshot that its disk goes on from: rolled back to, or restored from. */
+  readonly parent?: string | null
   readonly config: BoxConfig
 }
 

@@ -1,7 +1,6 @@
 /** Starting a box's VMM process and waiting until the box is ready. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { closeSync, openSync, readFileSync } from 'node:fs'
 import { assetPath } from '../host/assets.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder } from './home.ts'
@@ -12,33 +11,51 @@ export interface StartedVmm {
   readonly stages: BootStages
 }
 
+/** What a person is told while it starts. */
+export function describeStart({ accel, restore, template }: LaunchPlan): string {
+  if (restore) return restore.owner === 'template' ? 'Starting the box' : 'Waking the box up'
+  const where = accel === 'soft' ? 'Booting on the software CPU' : 'Booting'
+  return template === undefined ? where : `${where}; the next box like this one starts at once`
+}
+
 /**
- * Spawns the VMM and resolves when the guest is ready. The process is in a session of its own, so that a Ctrl-C at the
- * terminal is ours to interpret; unless the box is detached it ends when this process does, because its IPC channel then
- * closes.
+ * Spawns the VMM and resolves when the guest is ready. It starts while the plan is made, and is told when there is one. The process is in a
+ * session of its own, so that a Ctrl-C at the terminal is ours to interpret; unless the box is detached it ends when this process
+ * does, because its IPC channel then closes.
  */
-export async function startVmm(folder: BoxFolder, plan: LaunchPlan): Promise<StartedVmm> {
-  const planPath = join(folder.path, 'launch.json')
-  writeFileSync(planPath, JSON.stringify(plan))
+export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Promise<StartedVmm> {
   const log = openSync(folder.vmmLog, 'w', 0o600)
   let child: ChildProcess
   try {
-    child = spawn(process.execPath, [assetPath('vmm.process.js'), planPath], {
+    child = spawn(process.execPath, [assetPath('vmm.process.cjs'), folder.path, folder.id], {
       stdio: ['ignore', log, log, 'ipc'],
       detached: true,
+      cwd: '/',
+      env: ownEnvironment(),
     })
   } finally {
     closeSync(log)
   }
   try {
-    const stages = await becomesReady(child, folder)
+    const ready = becomesReady(child, folder)
+    ready.catch(() => {}) // looked at below
+    const made = await plan
+    if (child.connected) child.send(made)
+    const stages = await ready
     child.unref()
     child.channel?.unref()
     return { process: child, stages }
   } catch (error) {
-    child.kill('SIGKILL')
+    const ended = new Promise(resolve => child.once('exit', resolve))
+    if (child.kill('SIGKILL')) await ended
     throw error
   }
+}
+
+/** What the VMM needs of ours; secrets that stand in an environment are none of its business. */
+function ownEnvironment(): Record<string, string> {
+  const kept = /^(PATH|HOME|LANG|LC_ALL|TZ|TMPDIR|NODE_V8_COVERAGE|VITRINE_\w+)$/
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => kept.test(name))) as Record<string, string>
 }
 
 function becomesReady(child: ChildProcess, folder: BoxFolder): Promise<BootStages> {

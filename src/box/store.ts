@@ -1,9 +1,12 @@
 /** The boxes of a home: finding, listing, creating and removing their folders, safely between processes. */
 import { randomBytes } from 'node:crypto'
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { BoxError } from './errors.ts'
+import { ProcessLock } from '../host/process-lock.ts'
+import { BoxError, rethrowFull } from './errors.ts'
 import type { BoxFolder, Home } from './home.ts'
+import { isHeld, withLockNow } from './locks.ts'
+import { leaveNetworks } from './networks.ts'
 import { type BoxRecord, readRecord } from './record.ts'
 
 const NAME = /^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$/
@@ -17,24 +20,91 @@ export function checkName(name: string): void {
   )
 }
 
-/** Makes an empty folder for a new box and takes its name; `undo` with `discard`. */
-export function reserve(home: Home, wanted: string | undefined): { folder: BoxFolder; name: string } {
+/** Held by whoever makes a box, until its record is there. */
+const CREATING_LOCK = 'creating.lock'
+/** Of a folder that has no lock yet. */
+const NEW = '.new-'
+const NEW_GRACE_MS = 60_000
+
+export interface Reservation {
+  readonly folder: BoxFolder
+  readonly name: string
+  /** The record is written, or the folder discarded: it need not be protected any more. */
+  done(): void
+}
+
+/**
+ * Makes an empty folder for a new box and takes its name; undone by `discard`. A process that is killed before it has written the
+ * record leaves a folder that nobody holds, which the next one takes away.
+ */
+export function reserve(home: Home, wanted: string | undefined): Reservation {
   home.prepare()
   if (wanted !== undefined) checkName(wanted)
+  removeAbandoned(home)
+  removeStaleNames(home)
+  try {
+    return makeFolder(home, wanted)
+  } catch (error) {
+    rethrowFull(error, 'no box can be made')
+  }
+}
+
+function makeFolder(home: Home, wanted: string | undefined): Reservation {
   const id = randomBytes(6).toString('hex')
   const name = wanted ?? id
   const folder = home.box(id)
-  mkdirSync(folder.path, { mode: 0o700 })
+  const hidden = join(home.boxes, `${NEW}${id}`)
+  mkdirSync(hidden, { mode: 0o700 })
+  const lock = ProcessLock.tryAcquire(join(hidden, CREATING_LOCK))
+  renameSync(hidden, folder.path)
+  const done = (): void => {
+    lock?.release()
+    rmSync(join(folder.path, CREATING_LOCK), { force: true })
+  }
   try {
-    takeName(home, name, id)
+    withLockNow(namesLock(home), () => takeName(home, name, id))
   } catch (error) {
-    rmSync(folder.path, { recursive: true })
+    done()
+    // Another process may clear it away as abandoned at this moment.
+    rmSync(folder.path, { recursive: true, force: true })
     throw error
   }
-  return { folder, name }
+  return { folder, name, done }
 }
 
-/** Creates the name's file exclusively. One left behind by a box that is gone is taken over. */
+const namesLock = (home: Home): string => `${home.names}.lock`
+
+/** Folders of boxes that were never finished, or not removed to the end, by processes that are gone. */
+function removeAbandoned(home: Home): void {
+  for (const entry of readdirSync(home.boxes)) {
+    const path = join(home.boxes, entry)
+    const isNew = entry.startsWith(NEW)
+    if ((!isNew && !ID.test(entry)) || existsSync(home.box(entry).record)) continue
+    try {
+      const age = Date.now() - statSync(path).mtimeMs
+      if (isHeld(join(path, CREATING_LOCK)) || isHeld(home.box(entry).vmmLock) || (isNew && age < NEW_GRACE_MS))
+        continue
+      // Its record may have been written between the two looks.
+      if (!existsSync(home.box(entry).record)) rmSync(path, { recursive: true, force: true })
+    } catch {
+      // Another process takes it away at this moment.
+    }
+  }
+}
+
+/** Names whose box is gone: the process that removed it, or cleared it away, did not get to the name. */
+function removeStaleNames(home: Home): void {
+  // A box has its folder before its name, and one name.
+  if (readdirSync(home.names).length <= ids(home).length) return
+  withLockNow(namesLock(home), () => {
+    for (const name of readdirSync(home.names)) {
+      const holder = readName(home, name)
+      if (holder !== undefined && !isThere(home.box(holder))) rmSync(join(home.names, name), { force: true })
+    }
+  })
+}
+
+/** Creates the name's file exclusively. One left behind by a box that is gone is taken over, which takes the lock of names. */
 function takeName(home: Home, name: string, id: string): void {
   const path = join(home.names, name)
   for (;;) {
@@ -42,7 +112,9 @@ function takeName(home: Home, name: string, id: string): void {
       writeFileSync(path, id, { flag: 'wx' })
       return
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+      const { code } = error as NodeJS.ErrnoException
+      if (code === 'ENOSPC') rmSync(path, { force: true }) // made, but empty
+      if (code !== 'EEXIST') throw error
     }
     const holder = readName(home, name)
     if (holder !== undefined && isThere(home.box(holder))) {
@@ -108,6 +180,10 @@ export function list(home: Home): BoxRecord[] {
 /** Removes a box's folder, its record first, so that nobody meets half of a box. */
 export function discard(home: Home, folder: BoxFolder, name: string | undefined): void {
   rmSync(folder.record, { force: true })
+  leaveNetworks(home, folder.id)
   rmSync(folder.path, { recursive: true, force: true })
-  if (name !== undefined && readName(home, name) === folder.id) rmSync(join(home.names, name), { force: true })
+  if (name === undefined) return
+  withLockNow(namesLock(home), () => {
+    if (readName(home, name) === folder.id) rmSync(join(home.names, name), { force: true })
+  })
 }

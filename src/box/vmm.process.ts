@@ -2,14 +2,18 @@
  * The VMM process of one box. Started by `startVmm` with a launch plan; says over the IPC channel when the box is
  * ready or why it is not, serves the control socket while the box runs, and ends when the box does.
  */
-import { closeSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { lockUp } from '../host/jail.ts'
 import { ProcessLock } from '../host/process-lock.ts'
+import { startVcpuThreads } from '../machine/vcpu-thread.ts'
 import { ControlServer } from './control.ts'
 import { BoxError } from './errors.ts'
 import { BoxFolder, Home } from './home.ts'
+import { readRecord } from './record.ts'
 import { discard } from './store.ts'
-import type { LaunchPlan, VmmMessage } from './vmm/launch.ts'
+import { boxDevices } from './vmm/devices.ts'
+import type { LaunchPlan, SnapshotRequest, VmmMessage } from './vmm/launch.ts'
 import { Vmm } from './vmm/vmm.ts'
 
 /** Somebody who only looks whether the box runs holds the lock for a moment. */
@@ -22,13 +26,27 @@ function tell(message: VmmMessage): Promise<void> {
   })
 }
 
+// Both are a log in the home: a full disk must not end the box for want of room to complain.
+process.stderr.on('error', () => {})
+process.stdout.on('error', () => {})
+
+/** What to start, from the process that spawned this one. */
+const planned = new Promise<LaunchPlan>((resolve, reject) => {
+  process.once('message', resolve)
+  process.once('disconnect', () => reject(new BoxError('VMM_FAILED', 'the process that started it ended')))
+})
+
 async function main(): Promise<void> {
-  const plan = JSON.parse(readFileSync(process.argv[2]!, 'utf8')) as LaunchPlan
-  const folder = new BoxFolder(plan.folder, plan.id)
+  lockUp()
+  const folder = new BoxFolder(process.argv[2]!, process.argv[3]!)
+  const record = readRecord(folder)
+  // Threads start while the plan is made.
+  const early = { threads: startVcpuThreads(record.config.cpus), devices: boxDevices(folder, record) }
+  const plan = await planned
   const lock = await ProcessLock.acquire(folder.vmmLock, 'exclusive', LOCK_WAIT_MS)
   if (!lock) throw new BoxError('WRONG_STATE', 'the box is running already')
-  const vmm = await Vmm.start(plan)
-  const { config } = vmm.record
+  const vmm = await Vmm.start(folder, record, plan, early)
+  const { config } = record
   const stopped = { reason: 'stopped', message: 'it was stopped', exitCode: null } as const
   let control: ControlServer | undefined
   const ownerGone = (): void => {
@@ -41,13 +59,26 @@ async function main(): Promise<void> {
       status: () => ({ pid: process.pid, accel: plan.accel, stages: vmm.stages }),
       stop: params => vmm.stop(stopped, (params as { graceMs?: number } | null)?.graceMs),
       metrics: () => vmm.metrics(),
-      ports: () => vmm.openPorts(),
+      network: params => vmm.askNetwork(params),
+      snapshot: params => vmm.snapshot(params as SnapshotRequest),
+      pause: params => ((params as { release?: boolean } | null)?.release ? vmm.release() : vmm.pause()),
+      resume: () => vmm.resume(),
     })
-    await vmm.becomeReady()
+    const log = (stream: 'console' | 'output', data: Uint8Array): void =>
+      control?.broadcastLossy('log', { stream, text: Buffer.from(data).toString() })
+    vmm.onConsole = data => log('console', data)
+    await vmm.becomeReady(plan.silenceMs)
+    if (plan.template !== undefined) await vmm.leaveTemplate(plan.template)
     const output = openSync(folder.outputLog, 'a', 0o600)
     vmm.ended.finally(() => closeSync(output)).catch(() => {})
     await tell({ type: 'ready', stages: vmm.stages })
-    vmm.runCommand(chunk => writeSync(output, chunk))
+    // A machine that goes on has its command running.
+    if (!plan.restore || plan.restore.owner === 'template') {
+      vmm.runCommand(chunk => {
+        keep(output, chunk)
+        log('output', chunk)
+      })
+    }
     if (config.detach && process.connected) process.disconnect()
   } catch (error) {
     void vmm.stop({ reason: 'vmm-failed', message: (error as Error).message, exitCode: null }, 0)
@@ -56,10 +87,20 @@ async function main(): Promise<void> {
   const exit = await vmm.ended
   control?.broadcast('exit', exit)
   await control?.close()
-  for (const path of [folder.controlSocket, folder.vsockSocket]) rmSync(path, { force: true })
-  if (config.autoRemove) discard(new Home(resolve(folder.path, '../..')), folder, vmm.record.name)
+  for (const path of [folder.controlSocket, folder.vsockSocket, folder.netSocket]) rmSync(path, { force: true })
+  if (config.autoRemove && exit.reason !== 'paused')
+    discard(new Home(resolve(folder.path, '../..')), folder, vmm.record.name)
   lock.release()
   process.exit(0)
+}
+
+/** Output that a full disk has no room for is lost; the command goes on. */
+function keep(fd: number, chunk: Buffer): void {
+  try {
+    for (let at = 0; at < chunk.length; ) at += writeSync(fd, chunk, at)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
+  }
 }
 
 async function fail(error: Error): Promise<void> {

@@ -231,6 +231,14 @@ describe('files', () => {
     await expect(files.stat('relative')).rejects.toMatchObject({ code: 'EINVAL' })
   })
 
+  it('lists a directory of any size', async () => {
+    await files.mkdir(at('large'))
+    const names = Array.from({ length: 3000 }, (_, i) => `a-name-that-takes-some-room-${String(i).padStart(5, '0')}`)
+    for (const name of names) writeFileSync(at(`large/${name}`), '')
+    expect((await files.list(at('large'))).map(({ name }) => name)).toEqual(names)
+    await expect(files.list(at('large/nothing'))).rejects.toMatchObject({ code: 'ENOENT' })
+  })
+
   it('watches, into directories that appear later', async () => {
     await files.mkdir(at('watched'))
     const events: FileEvent[] = []

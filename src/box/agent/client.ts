@@ -33,6 +33,8 @@ export interface ExecRequest {
   readonly timeoutMs?: number
   /** The process goes on when the connection ends. */
   readonly survives?: boolean
+  /** Its standard input is empty: said together with the request, in one piece. */
+  readonly noInput?: boolean
 }
 
 /** How a process ended. */
@@ -137,6 +139,11 @@ export class AgentClient {
     if (this.#failure) listener(this.#failure)
   }
 
+  /** Whether requests can still be made. */
+  get isOpen(): boolean {
+    return this.#failure === undefined
+  }
+
   close(): void {
     this.#fail(new AgentError('DISCONNECTED', 'the connection to the guest was closed'))
   }
@@ -153,7 +160,11 @@ export class AgentClient {
       .strings(request.argv)
       .strings(Object.entries(request.env ?? {}).map(([name, value]) => `${name}=${value}`))
       .finish()
-    return this.process(Frame.EXEC, payload)
+    this.#stream.cork()
+    const process = this.process(Frame.EXEC, payload)
+    if (request.noInput) process.stdin.end()
+    this.#stream.uncork()
+    return process
   }
 
   /** Opens a channel that behaves like a process: a command, or a request that streams. */

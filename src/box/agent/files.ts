@@ -2,10 +2,11 @@
 import type { Readable, Writable } from 'node:stream'
 import type { AgentClient, AgentProcess } from './client.ts'
 import { AgentError, errnoName } from './errors.ts'
-import { EventKind, Frame, type PayloadReader, PayloadWriter, WriteFlag } from './protocol.ts'
+import { EventKind, Frame, PayloadReader, PayloadWriter, WriteFlag } from './protocol.ts'
 
 export type FileKind = 'file' | 'directory' | 'symlink' | 'character' | 'block' | 'fifo' | 'socket'
 
+/** What `stat` tells of a file in the guest. */
 export interface FileInfo {
   readonly kind: FileKind
   /** Permission bits. */
@@ -19,10 +20,12 @@ export interface FileInfo {
   readonly target?: string
 }
 
+/** A file as `list` shows it. */
 export interface DirectoryEntry extends FileInfo {
   readonly name: string
 }
 
+/** A change that `watch` saw. */
 export interface FileEvent {
   /** `overflow`: events were lost, look again. */
   readonly kind: 'created' | 'changed' | 'removed' | 'overflow'
@@ -107,10 +110,23 @@ export class AgentFiles {
   }
 
   async list(path: string): Promise<DirectoryEntry[]> {
-    const reader = await this.#client.request(Frame.LIST, new PayloadWriter().string(path).finish(), path)
+    const payload = new PayloadWriter().string(path).finish()
+    const reader = await this.#client.request(Frame.LIST, payload, path).catch((error: unknown) => {
+      if (!(error instanceof AgentError && error.code === 'E2BIG')) throw error
+      return this.#listStream(payload, path)
+    })
     const entries: DirectoryEntry[] = []
     while (reader.left > 0) entries.push({ name: reader.string(), ...readInfo(reader) })
     return entries.sort((a, b) => (a.name < b.name ? -1 : 1))
+  }
+
+  /** A directory that is too large for one frame. */
+  async #listStream(payload: Buffer, path: string): Promise<PayloadReader> {
+    const process = this.#client.process(Frame.LIST_OUT, payload)
+    const chunks: Buffer[] = []
+    process.stdout.on('data', (chunk: Buffer) => chunks.push(chunk))
+    await this.#ended(process, path)
+    return new PayloadReader(Buffer.concat(chunks))
   }
 
   /** Creates a directory and, unless told otherwise, those above it. */
@@ -211,6 +227,7 @@ export class AgentFiles {
   }
 }
 
+/** How a file in the guest is written. */
 export interface WriteOptions {
   /** Permission bits; an existing file keeps its own. */
   readonly mode?: number

@@ -1,4 +1,7 @@
-/** The guest's console on disk, bounded: when it has grown to twice its limit, the older half goes. */
+/**
+ * The guest's console on disk, bounded: when it has grown to twice its limit, the older half goes. What a full disk has no room for is lost:
+ * a log must not end the box.
+ */
 import { closeSync, ftruncateSync, openSync, readSync, writeSync } from 'node:fs'
 
 const LIMIT = 512 * 1024
@@ -13,9 +16,12 @@ export class ConsoleLog {
   }
 
   write(data: Uint8Array): void {
-    writeSync(this.#fd, data, 0, data.length, this.#size)
-    this.#size += data.length
-    if (this.#size > 2 * LIMIT) this.#halve()
+    try {
+      this.#size += writeSync(this.#fd, data, 0, data.length, this.#size)
+      if (this.#size > 2 * LIMIT) this.#halve()
+    } catch {
+      // No room, or no home any more.
+    }
   }
 
   #halve(): void {

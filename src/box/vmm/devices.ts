@@ -1,16 +1,22 @@
-/** The devices of a box, and which worker serves which: disk and network card have one each, the small ones share one. */
-import { dirname } from 'node:path'
+/**
+ * The devices of a box, and which worker serves which. The small ones share one; disk and network card have one each where the
+ * host has cores for them beside the vCPUs, and share it too where they would only take turns: a worker adds some 20 ms and
+ * 8 MiB to every start.
+ */
+import { availableParallelism } from 'node:os'
+import { dirname, resolve } from 'node:path'
 import { assetUrl } from '../../host/assets.ts'
 import type { MachineDevice } from '../../machine/device-slots.ts'
-import { GUEST_NETWORK } from '../../net/description.ts'
+import { GUEST_NETWORK, type NetworkDescription } from '../../net/description.ts'
+import { SnapshotFolder } from '../../snapshot/folder.ts'
 import type { SavedValue } from '../../virtio/device.ts'
 import type { DeviceDescription } from '../../virtio/worker/descriptions.ts'
 import { DeviceWorker } from '../../virtio/worker/device-worker.ts'
 import { HostedDevice } from '../../virtio/worker/hosted-device.ts'
-import type { BoxFolder } from '../home.ts'
-import type { BoxRecord } from '../record.ts'
+import { type BoxFolder, Home } from '../home.ts'
+import { joinNetwork } from '../networks.ts'
+import type { BoxConfig, BoxRecord } from '../record.ts'
 import type { GuestNetwork } from './identity.ts'
-import type { OpenPort } from './launch.ts'
 
 /** The guest's address on vsock. Every VMM is a world of its own, so all guests have the same. */
 const GUEST_CID = 3
@@ -18,40 +24,48 @@ const GUEST_CID = 3
 export interface BoxDevices {
   /** In the order in which the guest finds them. */
   readonly all: readonly MachineDevice[]
+  readonly disk: HostedDevice
   /** What the guest is to be told about its network; null when it has none. */
   readonly network: GuestNetwork | null
   /** Connections to the guest that are open now. */
   openConnections(): Promise<number>
-  /** Host ports that lead into the guest, with the numbers that were chosen for them. */
-  openPorts(): Promise<readonly OpenPort[]>
+  /** Changes to the network and questions about it: src/net/control.ts. Undefined: the box has none. */
+  askNetwork?(request: SavedValue): Promise<SavedValue>
 }
 
 export function boxDevices(folder: BoxFolder, record: BoxRecord): BoxDevices {
   const onReport = ({ message, times }: { message: string; times: number }): void => {
     process.stderr.write(`device: ${message}${times > 1 ? ` (${times} times)` : ''}\n`)
   }
-  const newWorker = (): DeviceWorker => new DeviceWorker(assetUrl('device.worker.js'), onReport)
+  const newWorker = (): DeviceWorker => new DeviceWorker(assetUrl('device.worker.cjs'), onReport)
   const shared = newWorker()
+  let spare = availableParallelism() - record.config.cpus - 1
+  const busyWorker = (): DeviceWorker => (spare-- > 0 ? newWorker() : shared)
+  const { layers } = new SnapshotFolder(resolve(folder.path, '../..'))
   const disk: DeviceDescription = {
     kind: 'blk',
-    disk: { path: folder.disk, format: 'qcow2', backingFolders: [folder.path, dirname(record.baseDisk)] },
+    disk: { path: folder.disk, format: 'qcow2', backingFolders: [folder.path, dirname(record.baseDisk), layers] },
     serial: record.id,
   }
   const vsock = new HostedDevice(shared, { kind: 'vsock', cid: GUEST_CID, path: folder.vsockSocket })
-  const all = [new HostedDevice(newWorker(), disk), vsock, new HostedDevice(shared, { kind: 'rng' })]
-  const card = networkCard(record)
-  const net = card && new HostedDevice(newWorker(), card)
+  const blk = new HostedDevice(busyWorker(), disk)
+  const all = [blk, vsock, new HostedDevice(shared, { kind: 'rng' })]
+  const card = networkCard(folder, record)
+  const net = card && new HostedDevice(busyWorker(), card)
   return {
     all: net ? [...all, net] : all,
-    network: net ? GUEST_ADDRESSES : null,
+    disk: blk,
+    network: net ? { ...GUEST_ADDRESSES, mac: macOf(record.id) } : null,
     openConnections: async () => (await vsock.metrics()).connections ?? 0,
-    openPorts: async () =>
-      net ? ((await net.control({ link: { do: 'ports' } })) as unknown as readonly OpenPort[]) : [],
+    ...(net ? { askNetwork: request => net.control({ link: request }) } : {}),
   }
 }
 
+/** Locally administered, and the same for as long as the box exists. */
+const macOf = (id: string): string => ['02', ...(id.slice(2).match(/../g) ?? [])].join(':')
+
 /** What every guest is told: each has the user-mode network (src/net) to itself. */
-const GUEST_ADDRESSES: GuestNetwork = {
+const GUEST_ADDRESSES: Omit<GuestNetwork, 'mac'> = {
   address4: `${GUEST_NETWORK.guest4}/${GUEST_NETWORK.prefix4}`,
   gateway4: GUEST_NETWORK.gateway4,
   address6: `${GUEST_NETWORK.guest6}/${GUEST_NETWORK.prefix6}`,
@@ -59,12 +73,25 @@ const GUEST_ADDRESSES: GuestNetwork = {
   resolver: GUEST_NETWORK.dns4,
 }
 
-/** A box that may reach nothing and publishes nothing has no card at all. */
-function networkCard({ id, config: { network, ports } }: BoxRecord): DeviceDescription | undefined {
-  if (network === 'none' && ports.length === 0) return undefined
-  // Locally administered, and the same for as long as the box exists.
-  const mac = ['02', ...(id.slice(2).match(/../g) ?? [])].join(':')
-  // Plain values: they were read from JSON.
-  const options = { policy: network, ports } as unknown as SavedValue
-  return { kind: 'net', mac, link: { kind: 'user', options } }
+/** A box that may reach nothing, publishes nothing and is in no network has no card at all. */
+export const hasCard = ({ network, ports, networks = [] }: BoxConfig): boolean =>
+  network !== 'none' || ports.length > 0 || networks.length > 0
+
+function networkCard(folder: BoxFolder, { id, name, config }: BoxRecord): DeviceDescription | undefined {
+  if (!hasCard(config)) return undefined
+  const { network, ports, networks = [], bandwidth, pcap } = config
+  const home = new Home(resolve(folder.path, '../..'))
+  const mac = macOf(id)
+  const options: NetworkDescription = {
+    policy: network,
+    ports,
+    guestMac: mac,
+    entrance: folder.netSocket,
+    networks: networks.map(each => joinNetwork(home, each, { id, name })),
+    denialLog: folder.denialLog,
+    ...(bandwidth === undefined ? {} : { bandwidth }),
+    ...(pcap === undefined ? {} : { pcap }),
+  }
+  // Plain values: they were read from JSON, or are strings.
+  return { kind: 'net', mac, link: { kind: 'user', options: options as unknown as SavedValue } }
 }

@@ -10,6 +10,7 @@ export interface GuestNetwork {
   readonly address6: string
   readonly gateway6: string
   readonly resolver: string
+  readonly mac: string
 }
 
 const SEED_BYTES = 64
@@ -29,8 +30,14 @@ export async function nameGuest(client: AgentClient, hostname: string, network: 
     .string(network?.address6 ?? '')
     .string(network?.gateway6 ?? '')
     .string(network?.resolver ?? '')
+    .string(network?.mac ?? '')
     .finish()
   await client.request(Frame.IDENTITY, payload, "setting the guest's name and addresses")
+}
+
+/** Everything that was written is on the disk. */
+export async function syncGuest(client: AgentClient): Promise<void> {
+  await client.request(Frame.SYNC, Buffer.alloc(0), "writing out the guest's files")
 }
 
 /** Makes the root file system as large as the disk. */
@@ -47,6 +54,7 @@ export interface GuestInfo {
   readonly memoryAvailable: number
   readonly diskTotal: number
   readonly diskFree: number
+  readonly execs: { readonly started: number; readonly failed: number; readonly running: number }
 }
 
 export async function guestInfo(client: AgentClient): Promise<GuestInfo> {
@@ -56,7 +64,8 @@ export async function guestInfo(client: AgentClient): Promise<GuestInfo> {
   const load = reader.u32() / 100
   const [memoryTotal, memoryFree, memoryAvailable] = [reader.number(), reader.number(), reader.number()]
   const [diskTotal, diskFree] = [reader.number(), reader.number()]
-  return { uptimeS, processes, load, memoryTotal, memoryFree, memoryAvailable, diskTotal, diskFree }
+  const execs = { started: reader.number(), failed: reader.number(), running: reader.number() }
+  return { uptimeS, processes, load, memoryTotal, memoryFree, memoryAvailable, diskTotal, diskFree, execs }
 }
 
 export async function shutDownGuest(client: AgentClient, how: 'off' | 'reboot'): Promise<void> {

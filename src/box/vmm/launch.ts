@@ -1,15 +1,21 @@
 /** What a VMM process is told when it starts: prepared by whoever starts the box, so that the VMM itself needs little code. */
 import type { AcceleratorName } from '../../accel/contract.ts'
+import type { SnapshotRef } from '../pending.ts'
 
 export interface LaunchPlan {
-  /** The box's folder (home.ts) and id. */
-  readonly folder: string
-  readonly id: string
   readonly kernel: string
+  /** The kernel is of our cache, where files never change: it can be mapped. */
+  readonly kernelIsOurs?: boolean
   readonly initrd: string
   readonly accel: AcceleratorName
   /** Extra words for the kernel's command line. */
   readonly kernelArguments: readonly string[]
+  /** Go on from this snapshot instead of booting. */
+  readonly restore?: SnapshotRef
+  /** When the guest is ready, before its command: leave a template under this key. */
+  readonly template?: string
+  /** How long a guest that is not ready may say nothing on its console; a minute unless told. */
+  readonly silenceMs?: number
 }
 
 /** How long each stage of a start took, in milliseconds since the VMM process was created. */
@@ -18,6 +24,8 @@ export interface BootStages {
   readonly processMs: number
   /** The machine exists: memory, devices, vCPUs. */
   readonly machineMs: number
+  /** Its CPUs run: from the kernel's entry, or from where they were saved. */
+  readonly runningMs: number
   /** The guest's first console output. */
   readonly kernelMs: number
   /** The agent answered, the guest has its time, name and disk size. */
@@ -37,6 +45,26 @@ export interface VmmStatus {
   readonly stages: BootStages
 }
 
+/** What a running VMM is asked to save. */
+export interface SnapshotRequest {
+  readonly name: string | null
+  readonly kind: 'snapshot' | 'fork'
+  readonly diskOnly: boolean
+}
+
+/** A snapshot that was taken, and what it cost. */
+export interface TakenSnapshot {
+  readonly id: string
+  /** How long the guest stood still. */
+  readonly pauseMs: number
+  /** Until the guest went on; then until the snapshot was durable. */
+  readonly liveMs: number
+  readonly totalMs: number
+  /** Memory pages that are in it and not in its parent, in bytes. */
+  readonly memoryBytes: number
+  readonly rounds: number
+}
+
 /** A host port that leads to a port of the guest. */
 export interface OpenPort {
   readonly host: number
@@ -54,6 +82,8 @@ export interface BoxExit {
     | 'timeout'
     | 'idle'
     | 'owner-gone'
+    /** Its memory is on disk; it goes on from there when it is used. */
+    | 'paused'
     | 'guest-crashed'
     | 'vmm-failed'
   readonly message: string
@@ -77,8 +107,15 @@ export interface BoxMetrics {
     readonly diskFree: number
     readonly processes: number
     readonly load: number
+    /** Commands that were started, that could not be, and that run now. */
+    readonly execs: { readonly started: number; readonly failed: number; readonly running: number }
   } | null
   readonly stages: BootStages | null
+  /** What passed between the guest and its disk, and its network, in bytes, as the guest sees it. */
+  readonly disk: { readonly readBytes: number; readonly writtenBytes: number }
+  readonly network: { readonly receivedBytes: number; readonly sentBytes: number }
+  /** How often the guest was left for an access that the VMM had to serve. */
+  readonly exits: number
   /** Counters of vCPUs and devices by name: exits, requests, bytes. */
   readonly counters: Readonly<Record<string, number>>
 }

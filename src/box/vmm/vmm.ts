@@ -3,36 +3,54 @@
  *
  *   boot ──> agent answers ──> ready ──> (serving control requests) ──> ending ──> exit.json, end of the process
  */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Machine } from '../../machine/machine.ts'
 import { describeExit, formatDump, type MachineExit } from '../../machine/machine-events.ts'
+import type { VcpuThread } from '../../machine/vcpu-thread.ts'
+import { SnapshotStore } from '../../snapshot/store.ts'
+import type { SavedValue } from '../../virtio/device.ts'
 import { connectToGuest } from '../../virtio/vsock/host-api.ts'
 import { AgentClient } from '../agent/client.ts'
 import { AGENT_PORT } from '../agent/protocol.ts'
 import { BoxError } from '../errors.ts'
 import { toExit } from '../execution.ts'
-import { BoxFolder } from '../home.ts'
-import { type BoxRecord, readRecord } from '../record.ts'
+import type { BoxFolder } from '../home.ts'
+import { removePending, writePending } from '../pending.ts'
+import type { BoxRecord } from '../record.ts'
 import { ConsoleLog } from './console-log.ts'
-import { type BoxDevices, boxDevices } from './devices.ts'
-import { growDisk, guestInfo, nameGuest, refreshGuest, shutDownGuest } from './identity.ts'
-import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, OpenPort } from './launch.ts'
+import type { BoxDevices } from './devices.ts'
+import { growDisk, guestInfo, nameGuest, refreshGuest, shutDownGuest, syncGuest } from './identity.ts'
+import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, SnapshotRequest, TakenSnapshot } from './launch.ts'
 import { residentMemory } from './resident.ts'
+import { openSaved, restoredMemory } from './restored-memory.ts'
+import { type SnapshotParts, VmmSnapshots } from './snapshots.ts'
 
 /** A guest that boots on the software CPU of a slow machine takes its time; one that says nothing for this long is stuck. */
 const SILENCE_LIMIT_MS = 60_000
+/** One that talks, but whose agent never answers, does not become ready either. */
+const READY_LIMIT_MS = 10 * 60_000
 const AGENT_RETRY_MS = 10
+const LIMIT_CHECK_MS = 500
 const STOP_GRACE_MS = 15_000
 const IDLE_CHECK_MS = 1000
 
+interface VmmParts extends SnapshotParts {
+  readonly processMs: number
+}
+
 export class Vmm {
   readonly record: BoxRecord
+  /** Hears what the guest's console says, beside the log. */
+  onConsole: (data: Uint8Array) => void = () => {}
   readonly #folder: BoxFolder
   readonly #machine: Machine
   readonly #devices: BoxDevices
+  readonly #snapshots: VmmSnapshots
+  readonly #plan: LaunchPlan
   readonly #console: ConsoleLog
-  readonly #stages: { processMs: number; machineMs: number; kernelMs: number; readyMs: number }
+  readonly #stages: { -readonly [Stage in keyof BootStages]: number }
   readonly #ended: Promise<BoxExit>
   #resolveEnded!: (exit: BoxExit) => void
   #agent: AgentClient | undefined
@@ -40,13 +58,16 @@ export class Vmm {
   #ending: Pick<BoxExit, 'reason' | 'message' | 'exitCode'> | undefined
   #timers: NodeJS.Timeout[] = []
 
-  private constructor(folder: BoxFolder, record: BoxRecord, machine: Machine, devices: BoxDevices, processMs: number) {
+  private constructor(parts: VmmParts) {
+    const { folder, machine } = parts
     this.#folder = folder
-    this.record = record
+    this.record = parts.record
+    this.#plan = parts.plan
     this.#machine = machine
-    this.#devices = devices
+    this.#devices = parts.devices
+    this.#snapshots = new VmmSnapshots(parts)
     this.#console = new ConsoleLog(folder.consoleLog)
-    this.#stages = { processMs, machineMs: sinceStart(), kernelMs: 0, readyMs: 0 }
+    this.#stages = { processMs: parts.processMs, machineMs: sinceStart(), runningMs: 0, kernelMs: 0, readyMs: 0 }
     this.#ended = new Promise(resolve => {
       this.#resolveEnded = resolve
     })
@@ -54,35 +75,61 @@ export class Vmm {
       this.#lastOutput = Date.now()
       if (this.#stages.kernelMs === 0) this.#stages.kernelMs = sinceStart()
       this.#console.write(data)
+      this.onConsole(data)
     })
     machine.once('exit', exit => void this.#onMachineExit(exit))
   }
 
-  /** Makes the machine of a box and lets it boot. */
-  static async start(plan: LaunchPlan): Promise<Vmm> {
+  /** Makes the machine of a box and lets it boot, or go on from where it was saved. */
+  static async start(
+    folder: BoxFolder,
+    record: BoxRecord,
+    plan: LaunchPlan,
+    { threads, devices }: { readonly threads: readonly VcpuThread[]; readonly devices: BoxDevices },
+  ): Promise<Vmm> {
     const processMs = sinceStart()
-    const folder = new BoxFolder(plan.folder, plan.id)
-    const record = readRecord(folder)
     const { config } = record
-    const devices = boxDevices(folder, record)
+    const store = new SnapshotStore(resolve(folder.path, '../..'))
+    store.folder.prepare()
+    const restored = plan.restore && (await openSaved(store, plan.restore, plan.accel))
     const machine = await Machine.create({
-      kernel: readFileSync(plan.kernel),
-      initrd: readFileSync(plan.initrd),
-      cmdline: [
-        'console=ttyS0',
-        'quiet',
-        'panic=-1',
-        'vitrine.root=/dev/vda',
-        'vitrine.mode=agent',
-        ...plan.kernelArguments,
-      ].join(' '),
+      ...(restored
+        ? { memory: restoredMemory(restored.image) }
+        : {
+            kernel: { path: plan.kernel, immutable: plan.kernelIsOurs === true },
+            initrd: readFileSync(plan.initrd),
+            cmdline: [
+              'console=ttyS0',
+              'quiet',
+              'panic=-1',
+              'vitrine.root=/dev/vda',
+              'vitrine.mode=agent',
+              ...plan.kernelArguments,
+            ].join(' '),
+            memoryMib: config.memoryMib,
+          }),
       cpus: config.cpus,
-      memoryMib: config.memoryMib,
       accel: plan.accel,
-      devices: devices.all,
+      ...{ devices: devices.all, threads },
     })
-    const vmm = new Vmm(folder, record, machine, devices, processMs)
-    machine.start()
+    const vmm = new Vmm({ plan, store, folder, record, machine, devices, restored, processMs })
+    for (const path of [folder.frozen, folder.fresh]) rmSync(path, { force: true })
+    if (restored) {
+      await machine.restore(restored.state)
+      store.hold(folder.path, restored.image.layerFiles)
+      // From here on the disk changes, and the snapshot's memory is of another moment.
+      removePending(folder)
+      machine.newGeneration()
+      await machine.resume()
+      const { kind, owner, id } = restored.manifest
+      // What a paused box was kept in is used up: its memory is held by what runs now.
+      if (kind === 'pause' && owner === record.id) rmSync(store.folder.manifest(owner, id), { force: true })
+    } else {
+      store.hold(folder.path, [])
+      removePending(folder)
+      machine.start()
+    }
+    vmm.#stages.runningMs = sinceStart()
     return vmm
   }
 
@@ -96,14 +143,60 @@ export class Vmm {
   }
 
   /** Waits for the guest's agent and tells the guest who it is. */
-  async becomeReady(): Promise<void> {
-    const agent = await this.#connectAgent()
+  async becomeReady(silenceMs: number = SILENCE_LIMIT_MS): Promise<void> {
+    const agent = await this.#connectAgent(silenceMs)
     this.#agent = agent
-    await refreshGuest(agent)
-    await nameGuest(agent, this.record.name, this.#devices.network)
-    await growDisk(agent)
+    await this.#introduce(agent)
+    // The kernel grows no file system that has met an error, as one on a full disk has; it is of use all the same.
+    if (!this.#plan.restore) {
+      await growDisk(agent).catch((error: Error) => process.stderr.write(`${error.message}\n`))
+    }
     this.#stages.readyMs = sinceStart()
     this.#watchLimits()
+  }
+
+  /** Frames go one after the other, and are answered together. */
+  async #introduce(agent: AgentClient): Promise<void> {
+    await Promise.all([refreshGuest(agent), nameGuest(agent, this.record.name, this.#devices.network)])
+    await this.#devices.askNetwork?.({ do: 'named' })
+  }
+
+  /** Takes a snapshot; a disk alone is written out by the guest first. */
+  async snapshot(request: SnapshotRequest): Promise<TakenSnapshot> {
+    if (request.diskOnly && this.#agent && this.#machine.phase === 'running') await syncGuest(this.#agent)
+    return this.#snapshots.take(request)
+  }
+
+  /** Leaves a snapshot of the guest as it is now for others to start from. Resolves when the guest runs again. */
+  async leaveTemplate(key: string): Promise<void> {
+    await new Promise<void>(live => {
+      this.#snapshots
+        .take({ name: null, kind: 'template', key, onLive: live })
+        .catch((error: Error) => process.stderr.write(`no template was left: ${error.message}\n`))
+        .finally(live)
+    })
+  }
+
+  /** The guest stands still until `resume`; its memory stays. */
+  async pause(): Promise<void> {
+    await this.#machine.pause()
+    writeFileSync(this.#folder.frozen, '')
+  }
+
+  async resume(): Promise<void> {
+    rmSync(this.#folder.frozen, { force: true })
+    if (this.#machine.phase !== 'paused') return
+    await this.#machine.resume()
+    // Its clock has stood still too.
+    if (this.#agent) await refreshGuest(this.#agent)
+  }
+
+  /** Saves memory to the disk and ends this process; the box's next use goes on from there. */
+  async release(): Promise<void> {
+    const { id } = await this.#snapshots.take({ name: null, kind: 'pause', stay: true })
+    rmSync(this.#folder.frozen, { force: true })
+    writePending(this.#folder, { snapshot: { owner: this.record.id, id }, why: 'pause' })
+    await this.stop({ reason: 'paused', message: 'it was paused, and its memory released', exitCode: null }, 0)
   }
 
   /** Runs the box's own command, if it has one; the box stops when it ends. */
@@ -123,28 +216,53 @@ export class Vmm {
     )
   }
 
-  async #connectAgent(): Promise<AgentClient> {
+  async #connectAgent(silenceMs: number): Promise<AgentClient> {
     let failure: unknown
     while (!this.#machine.exit) {
       try {
-        if (existsSync(this.#folder.vsockSocket)) {
-          return await AgentClient.connect(await connectToGuest(this.#folder.vsockSocket, AGENT_PORT))
-        }
+        if (existsSync(this.#folder.vsockSocket)) return await this.#agentOrGivenUp(silenceMs)
       } catch (error) {
+        if (error instanceof BoxError) throw error
         failure = error
       }
-      if (Date.now() - this.#lastOutput > SILENCE_LIMIT_MS) {
-        throw new BoxError(
-          'GUEST_NOT_READY',
-          `the guest of box '${this.record.name}' did not become ready: nothing on its console for ${SILENCE_LIMIT_MS / 1000} s. 'vitrine logs --console ${this.record.name}' shows how far it came`,
-          { cause: failure },
-        )
-      }
+      const reason = this.#whyGivenUp(silenceMs)
+      if (reason) throw this.#notReady(reason, failure)
       await sleep(AGENT_RETRY_MS)
     }
     throw new BoxError(
       'GUEST_NOT_READY',
       `the guest of box '${this.record.name}' ended while it booted: ${describeExit(this.#machine.exit)}. 'vitrine logs --console ${this.record.name}' shows its console`,
+    )
+  }
+
+  /** A guest that has no driver for vsock leaves a connection open for ever, so the limits are looked at while it is. */
+  async #agentOrGivenUp(silenceMs: number): Promise<AgentClient> {
+    let timer: NodeJS.Timeout | undefined
+    const givenUp = new Promise<never>((_resolve, reject) => {
+      timer = setInterval(() => {
+        const reason = this.#machine.exit ? 'it ended' : this.#whyGivenUp(silenceMs)
+        if (reason) reject(this.#notReady(reason))
+      }, LIMIT_CHECK_MS)
+    })
+    try {
+      const connected = connectToGuest(this.#folder.vsockSocket, AGENT_PORT).then(stream => AgentClient.connect(stream))
+      connected.catch(() => {})
+      return await Promise.race([connected, givenUp])
+    } finally {
+      clearInterval(timer)
+    }
+  }
+
+  #whyGivenUp(silenceMs: number): string | undefined {
+    if (Date.now() - this.#lastOutput > silenceMs) return `nothing on its console for ${silenceMs / 1000} s`
+    return sinceStart() > READY_LIMIT_MS ? `its agent did not answer within ${READY_LIMIT_MS / 1000} s` : undefined
+  }
+
+  #notReady(reason: string, cause?: unknown): BoxError {
+    return new BoxError(
+      'GUEST_NOT_READY',
+      `the guest of box '${this.record.name}' did not become ready: ${reason}. 'vitrine logs --console ${this.record.name}' shows how far it came`,
+      { cause },
     )
   }
 
@@ -165,9 +283,12 @@ export class Vmm {
 
   async #onMachineExit(exit: MachineExit): Promise<void> {
     this.#agent?.close()
+    await this.#snapshots.settled()
     const crashed = exit.reason === 'triple-fault' || exit.reason === 'internal-error'
     if (crashed && exit.dump) this.#console.write(Buffer.from(`\n${describeExit(exit)}\n${formatDump(exit.dump)}\n`))
     await this.#machine.close()
+    this.#snapshots.close()
+    rmSync(this.#folder.frozen, { force: true })
     this.#console.close()
     const why = this.#ending ?? {
       reason: crashed ? 'guest-crashed' : 'powered-off',
@@ -175,7 +296,13 @@ export class Vmm {
       exitCode: null,
     }
     const end: BoxExit = { ...why, at: new Date().toISOString() }
-    writeFileSync(this.#folder.lastExit, `${JSON.stringify(end)}\n`)
+    try {
+      writeFileSync(this.#folder.lastExit, `${JSON.stringify(end)}\n`)
+    } catch (error) {
+      // A full disk, or a home that is gone: who listens is told all the same.
+      process.stderr.write(`how it ended (${end.reason}) cannot be kept: ${(error as Error).message}\n`)
+      rmSync(this.#folder.lastExit, { force: true })
+    }
     this.#resolveEnded(end)
   }
 
@@ -193,19 +320,30 @@ export class Vmm {
         // One connection is our own.
         if ((await this.#devices.openConnections()) > 1 || this.record.config.command) lastUse = Date.now()
         if (Date.now() - lastUse < idleMs) return
-        await this.stop({ reason: 'idle', message: `nobody used it for ${idleMs} ms`, exitCode: null })
+        if (this.record.config.onIdle === 'pause' && this.#machine.phase === 'running') await this.release()
+        else await this.stop({ reason: 'idle', message: `nobody used it for ${idleMs} ms`, exitCode: null })
       }
       this.#timers.push(setInterval(() => void look().catch(() => {}), Math.min(idleMs, IDLE_CHECK_MS)))
     }
   }
 
-  openPorts(): Promise<readonly OpenPort[]> {
-    return this.#devices.openPorts()
+  /** A change to the network, or a question about it: `NetworkRequest` of src/net/control.ts. */
+  async askNetwork(request: unknown): Promise<unknown> {
+    const { askNetwork } = this.#devices
+    // Plain values: the request came as JSON.
+    if (askNetwork) return askNetwork(request as SavedValue)
+    if ((request as { do?: unknown } | null)?.do === 'ports') return []
+    throw new BoxError(
+      'WRONG_STATE',
+      `box '${this.record.name}' has no network: one that reaches nothing but has a card is made with { allow: [] }`,
+    )
   }
 
   async metrics(): Promise<BoxMetrics> {
     const machine = await this.#machine.metrics()
-    const guest = this.#agent ? await guestInfo(this.#agent).catch(() => null) : null
+    // A guest that is frozen cannot say anything.
+    const asked = this.#machine.phase === 'running' ? this.#agent : undefined
+    const guest = asked ? await guestInfo(asked).catch(() => null) : null
     const counters: Record<string, number> = {}
     const add = (group: string, values: Readonly<Record<string, number>>): void => {
       for (const [name, value] of Object.entries(values)) counters[`${group}.${name}`] = value
@@ -214,8 +352,11 @@ export class Vmm {
       add(`vcpu${index}`, values)
     })
     for (const [name, values] of Object.entries(machine.devices)) add(name, values)
+    const network = await this.#devices.askNetwork?.({ do: 'counters' })
+    if (network) add('network', network as Readonly<Record<string, number>>)
     add('legacy', machine.legacy)
     const { user, system } = process.cpuUsage()
+    const sum = (...names: string[]): number => names.reduce((total, name) => total + (counters[name] ?? 0), 0)
     const resident = residentMemory(this.#machine.memory)
     return {
       uptimeMs: sinceStart(),
@@ -224,6 +365,9 @@ export class Vmm {
       guestResidentBytes: resident.guest,
       guest,
       stages: this.#stages.readyMs > 0 ? this.#stages : null,
+      disk: { readBytes: sum('blk0.readBytes'), writtenBytes: sum('blk0.writtenBytes') },
+      network: { receivedBytes: sum('net3.bytesIn'), sentBytes: sum('net3.bytesOut') },
+      exits: sum('legacy.portReads', 'legacy.portWrites', 'legacy.mmioReads', 'legacy.mmioWrites'),
       counters,
     }
   }
