@@ -25,7 +25,7 @@ function kernel(name: string, program: Uint8Array): string {
 
 function vitrine(args: readonly string[], input = ''): { status: number | null; stdout: string; stderr: string } {
   const env = { ...process.env, VITRINE_KERNEL: '', VITRINE_HOME: join(folder, 'home'), VITRINE_DEBUG: '' }
-  return spawnSync(process.execPath, [assetPath('cli.js'), ...args], { encoding: 'utf8', input, timeout: 25_000, env })
+  return spawnSync(process.execPath, [assetPath('cli.js'), ...args], { encoding: 'utf8', input, timeout: 110_000, env })
 }
 
 describe.skipIf(accel === undefined)('vitrine boot', () => {
@@ -50,6 +50,34 @@ describe.skipIf(accel === undefined)('vitrine boot', () => {
     expect(fault.stderr).toMatch(/code .*0f 0b/)
   })
 
+  it('tells scripts how it ended, on a line of its own after the console', () => {
+    const hello = boot(kernel('json', HELLO), '--json').stdout.split('\n')
+    expect(hello[0]).toBe('Hello')
+    expect(JSON.parse(hello[1]!)).toMatchObject({ reason: 'power-off', status: 0, accelerator: accel })
+    const { stdout } = vitrine(['boot', '--accel', accel!, '-m', '16', '-k', kernel('echo', ECHO), '--json'], 'typed.')
+    expect(stdout.split('\n')[0]).toBe('typed.')
+    expect(JSON.parse(stdout.split('\n')[1]!)).toMatchObject({ reason: 'power-off' })
+    const fault = JSON.parse(boot(kernel('fault', TRIPLE_FAULT), '--json').stdout) as { registers: string[] }
+    expect(fault).toMatchObject({ reason: 'triple-fault', status: 11, cpu: 0 })
+    expect(fault.registers.join()).toMatch(/rax 0000000000001234/)
+  })
+
+  it.each(['interpreter', 'compiler', 'lockstep'])('runs on one tier of the software CPU, or on both: %s', tier => {
+    const path = kernel('tier', ECHO)
+    const { stdout, status } = vitrine(['boot', '-m', '16', '-k', path, '--tier', tier, '--json'], 'in turn.')
+    const [text, line] = stdout.split('\n')
+    expect([text, status]).toEqual(['in turn.', 0])
+    expect(JSON.parse(line!)).toMatchObject({ reason: 'power-off', accelerator: 'soft' })
+  })
+
+  it('tells instructions and exits on standard error', () => {
+    const exits = vitrine(['boot', '-m', '16', '-k', kernel('hello', HELLO), '--trace', 'exits'])
+    expect(exits.stdout).toBe('Hello\n')
+    expect(exits.stderr).toMatch(/^cpu0 out 3f8\/1 = 48\n/)
+    const { stderr } = vitrine(['boot', '-m', '16', '-k', kernel('hello', HELLO), '--trace', 'instructions'])
+    expect(stderr).toMatch(/^cpu0 0 0000000000100007: b906000000 +rcx=6$/m)
+  })
+
   it('adds figures when asked', () => {
     expect(boot(kernel('stats', HELLO), '--stats').stderr).toMatch(/made in \d+ ms, ran for \d+ ms/)
   })
@@ -64,6 +92,9 @@ describe('vitrine boot, used wrongly', () => {
     ['a folder for a kernel', ['--kernel', folder], 1, /cannot be read/],
     ['no such initrd', ['--kernel', text, '--initrd', join(folder, 'none')], 2, /initrd .* no such file/],
     ['an unknown accelerator', ['--accel', 'magic'], 2, /one of auto, kvm/],
+    ['an unknown tier', ['--tier', 'third'], 2, /one of auto, interpreter, compiler, lockstep/],
+    ['a tier of KVM', ['--accel', 'kvm', '--tier', 'auto'], 2, /of the software CPU: give --accel soft/],
+    ['CPUs in lockstep', ['--kernel', kernel('smp', HELLO), '--tier', 'lockstep', '--cpus', '2'], 1, /has one CPU/],
     ['an unknown protocol', ['--protocol', 'bios'], 2, /pvh or linux64/],
     ['words for CPUs', ['--kernel', text, '--cpus', 'two'], 2, /whole number/],
     ['no CPUs', ['--kernel', text, '--cpus', '0'], 1, /0 CPUs: give 1 to/],
@@ -78,7 +109,9 @@ describe('vitrine boot, used wrongly', () => {
 
   it.skipIf(accel === undefined)('a file that is no kernel', () => {
     const result = vitrine(['boot', '--accel', accel!, '--kernel', text])
-    expect(result.stderr).toBe('vitrine: the kernel is neither an ELF vmlinux nor a bzImage\n')
+    expect(result.stderr).toBe(
+      'vitrine: the kernel is neither an ELF vmlinux nor a bzImage: give one of those, for x86-64\n',
+    )
     expect(result.status).toBe(1)
   })
 })

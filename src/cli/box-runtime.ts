@@ -9,6 +9,6 @@ export interface CliRuntime {
 
 export function cliRuntime(): CliRuntime {
   const progress = new ProgressLine()
-  const runtime = new Runtime({ onProgress: ({ text, done, total }) => progress.update(text, done, total) })
+  const runtime = new Runtime({ onProgress: event => progress.show(event) })
   return { runtime, progress }
 }

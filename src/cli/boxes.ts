@@ -1,7 +1,9 @@
-/** The short commands on boxes: create, start, stop, rm, ps, inspect, logs, cp, stats. */
-import { createReadStream, existsSync, statSync } from 'node:fs'
+/** The short commands on boxes: create, start, stop, rm, ps, inspect, cp, stats. */
+import { statSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Box } from '../box/box.ts'
+import { BoxError } from '../box/errors.ts'
+import { discard, find as findFolder } from '../box/store.ts'
 import { BOX_OPTIONS, boxOptions } from './box-options.ts'
 import { cliRuntime } from './box-runtime.ts'
 import { type Command, JSON_OPTION, type ParsedArgs, UsageError } from './command.ts'
@@ -10,14 +12,21 @@ import { formatAge, formatBytes, printJson, printTable } from './output.ts'
 const find = (name: string): Promise<Box> => Box.get(name, cliRuntime().runtime)
 
 /** Does something to every box that is named; all are tried, the first failure is what is reported. */
-async function forEach(args: ParsedArgs, work: (box: Box) => Promise<void>): Promise<number> {
+async function forEach(
+  args: ParsedArgs,
+  work: (box: Box) => Promise<void>,
+  onDamaged?: (name: string) => void,
+): Promise<number> {
   args.required(0, "the box's name")
   let failure: unknown
   for (const name of args.positionals) {
     try {
-      const box = await find(name)
-      await work(box)
-      box.close()
+      const box = await find(name).catch((error: unknown) => {
+        if (!onDamaged || !(error instanceof BoxError && error.code === 'INVALID')) throw error
+        onDamaged(name)
+      })
+      if (box) await work(box)
+      box?.close()
       process.stdout.write(`${name}\n`)
     } catch (error) {
       if (failure) process.stderr.write(`vitrine: ${(error as Error).message}\n`)
@@ -28,11 +37,17 @@ async function forEach(args: ParsedArgs, work: (box: Box) => Promise<void>): Pro
   return 0
 }
 
+/** A box whose record cannot be read has nothing to be stopped by. */
+function removeDamaged(name: string): void {
+  const { home } = cliRuntime().runtime
+  discard(home, findFolder(home, name), name)
+}
+
 export const createCommand: Command = {
   name: 'create',
-  summary: 'Makes a box without starting it.',
+  summary: 'Make a box without starting it.',
   usage: '[OPTIONS] [IMAGE] [COMMAND...]',
-  options: BOX_OPTIONS,
+  options: { ...BOX_OPTIONS, json: JSON_OPTION },
   stopAfter: 1,
   examples: ['vitrine create --name work debian:12', 'vitrine exec -it work bash'],
   run: async args => {
@@ -41,7 +56,8 @@ export const createCommand: Command = {
       const options = boxOptions(args, args.positionals[0])
       const box = await Box.create({ ...options, detach: true, ...(args.rest ? { command: args.rest } : {}) }, runtime)
       progress.clear()
-      process.stdout.write(`${box.name}\n`)
+      if (args.flag('json')) printJson({ id: box.id, name: box.name })
+      else process.stdout.write(`${box.name}\n`)
     } finally {
       progress.clear()
     }
@@ -51,7 +67,7 @@ export const createCommand: Command = {
 
 export const startCommand: Command = {
   name: 'start',
-  summary: 'Starts boxes that are stopped.',
+  summary: 'Start boxes that are stopped.',
   usage: 'BOX...',
   options: {},
   examples: ['vitrine start work'],
@@ -60,7 +76,7 @@ export const startCommand: Command = {
 
 export const stopCommand: Command = {
   name: 'stop',
-  summary: 'Stops boxes; their disks stay.',
+  summary: 'Stop boxes; their disks stay.',
   usage: '[OPTIONS] BOX...',
   options: { time: { type: 'string', short: 't', value: 'TIME', help: 'How long the guest may take (15s).' } },
   examples: ['vitrine stop work', 'vitrine stop --time 0 work'],
@@ -72,26 +88,31 @@ export const stopCommand: Command = {
 
 export const rmCommand: Command = {
   name: 'rm',
-  summary: 'Removes boxes and their disks.',
+  summary: 'Remove boxes and their disks.',
   usage: '[OPTIONS] BOX...',
   options: { force: { type: 'boolean', short: 'f', help: 'Stop those that run.' } },
   examples: ['vitrine rm work', 'vitrine rm --force web'],
-  run: args => forEach(args, box => box.remove({ force: args.flag('force') })),
+  run: args => {
+    const force = args.flag('force')
+    return forEach(args, box => box.remove({ force }), force ? removeDamaged : undefined)
+  },
 }
 
 export const psCommand: Command = {
   name: 'ps',
-  summary: 'Lists boxes.',
+  summary: 'List boxes.',
   usage: '[OPTIONS]',
   options: {
     all: { type: 'boolean', short: 'a', help: 'Those that are stopped, too.' },
+    quiet: { type: 'boolean', short: 'q', help: 'Only their ids.' },
     json: JSON_OPTION,
   },
-  examples: ['vitrine ps', 'vitrine ps --all --json'],
+  examples: ['vitrine ps', 'vitrine ps --all --json', 'vitrine rm --force $(vitrine ps -aq)'],
   run: async args => {
     args.atMost(0)
-    const boxes = (await Box.list(cliRuntime().runtime)).filter(box => args.flag('all') || box.state === 'running')
+    const boxes = (await Box.list(cliRuntime().runtime)).filter(box => args.flag('all') || box.state !== 'stopped')
     if (args.flag('json')) printJson(boxes.map(describe))
+    else if (args.flag('quiet')) process.stdout.write(boxes.map(({ id }) => `${id}\n`).join(''))
     else {
       printTable(
         ['ID', 'NAME', 'IMAGE', 'STATE', 'CPUS', 'MEMORY', 'CREATED'],
@@ -112,7 +133,8 @@ export const psCommand: Command = {
 
 function stateText(box: Box): string {
   const exit = box.lastExit
-  if (box.state === 'running') return 'running'
+  const { state } = box
+  if (state !== 'stopped') return state
   if (!exit) return 'stopped'
   return exit.exitCode === null ? `stopped (${exit.reason})` : `stopped (${exit.exitCode})`
 }
@@ -124,7 +146,7 @@ function describe(box: Box): object {
 
 export const inspectCommand: Command = {
   name: 'inspect',
-  summary: 'Shows everything about boxes, as JSON.',
+  summary: 'Show everything about boxes, as JSON.',
   usage: 'BOX...',
   options: {},
   examples: ['vitrine inspect work'],
@@ -141,34 +163,6 @@ function diskUse(box: Box): object {
   return { path: box.folder.disk, bytesOnHost: stats.blocks * 512, guestBytes: box.config.diskGib * 2 ** 30 }
 }
 
-export const logsCommand: Command = {
-  name: 'logs',
-  summary: "Shows the output of a box's command, or its console.",
-  usage: '[OPTIONS] BOX',
-  options: {
-    console: { type: 'boolean', short: 'c', help: "The guest's console instead: the kernel's messages." },
-    follow: { type: 'boolean', short: 'f', help: 'Wait for more until the box stops.' },
-  },
-  examples: ['vitrine logs web', 'vitrine logs --console web'],
-  run: async args => {
-    const box = await find(args.required(0, "the box's name"))
-    args.atMost(1)
-    const path = args.flag('console') ? box.folder.consoleLog : box.folder.outputLog
-    let at = 0
-    for (;;) {
-      const running = box.state === 'running'
-      if (existsSync(path) && statSync(path).size > at) {
-        for await (const chunk of createReadStream(path, { start: at })) {
-          at += (chunk as Buffer).length
-          process.stdout.write(chunk as Buffer)
-        }
-      }
-      if (!args.flag('follow') || !running) return 0
-      await sleep(200)
-    }
-  },
-}
-
 /** `box:/path`, or a path of the host. A single letter before the colon would be no box's name worth having. */
 function place(text: string): { box?: string; path: string } {
   const match = /^([a-zA-Z0-9][a-zA-Z0-9_.-]*):(\/.*)$/.exec(text)
@@ -177,7 +171,7 @@ function place(text: string): { box?: string; path: string } {
 
 export const cpCommand: Command = {
   name: 'cp',
-  summary: 'Copies files between the host and a box.',
+  summary: 'Copy files between the host and a box.',
   usage: 'SOURCE TARGET   (one of them BOX:/PATH)',
   options: {},
   examples: ['vitrine cp site web:/srv', 'vitrine cp web:/var/log/nginx .'],
@@ -201,32 +195,66 @@ export const cpCommand: Command = {
 
 export const statsCommand: Command = {
   name: 'stats',
-  summary: 'Shows what running boxes use.',
+  summary: 'Show what running boxes use.',
   usage: '[OPTIONS] [BOX...]',
-  options: { json: JSON_OPTION },
-  examples: ['vitrine stats', 'vitrine stats --json web'],
+  options: {
+    follow: { type: 'boolean', short: 'f', help: 'Again every second, until interrupted or the last box stops.' },
+    json: JSON_OPTION,
+  },
+  examples: ['vitrine stats', 'vitrine stats --follow web', 'vitrine stats --json web'],
   run: async args => {
     const named = await Promise.all(args.positionals.map(find))
-    const boxes =
-      named.length > 0 ? named : (await Box.list(cliRuntime().runtime)).filter(box => box.state === 'running')
-    const figures = await Promise.all(boxes.map(async box => ({ box, metrics: await box.metrics() })))
-    if (args.flag('json')) printJson(figures.map(({ box, metrics }) => ({ id: box.id, name: box.name, ...metrics })))
-    else {
-      printTable(
-        ['NAME', 'CPU TIME', 'MEMORY (HOST)', 'MEMORY (GUEST)', 'DISK', 'PROCESSES'],
-        figures.map(({ box, metrics: { cpuMs, residentBytes, guest } }) => [
-          box.name,
-          `${(cpuMs / 1000).toFixed(1)} s`,
-          formatBytes(residentBytes),
-          guest
-            ? `${formatBytes(guest.memoryTotal - guest.memoryAvailable)} of ${formatBytes(guest.memoryTotal)}`
-            : '-',
-          guest ? `${formatBytes(guest.diskTotal - guest.diskFree)} of ${formatBytes(guest.diskTotal)}` : '-',
-          guest ? String(guest.processes) : '-',
-        ]),
-      )
+    const running = async (): Promise<Box[]> =>
+      (named.length > 0 ? named : await Box.list(cliRuntime().runtime)).filter(box => box.state === 'running')
+    // A box that is named and does not run is an error; one that stops while it is watched is not.
+    for (const box of named) await box.metrics()
+    for (let first = true; ; first = false) {
+      const boxes = await running()
+      if (boxes.length === 0 && !first) return 0
+      await showStats(boxes, args.flag('json'), args.flag('follow') && process.stdout.isTTY)
+      for (const box of boxes) box.close()
+      if (!args.flag('follow')) return 0
+      await sleep(STATS_EVERY_MS)
     }
-    for (const box of boxes) box.close()
-    return 0
   },
+}
+
+const STATS_EVERY_MS = 1000
+const CLEAR_SCREEN = '\x1b[H\x1b[2J'
+
+async function showStats(boxes: readonly Box[], json: boolean, clear: boolean): Promise<void> {
+  const all = await Promise.all(boxes.map(async box => ({ box, metrics: await box.metrics().catch(() => undefined) })))
+  const figures = all.flatMap(({ box, metrics }) => (metrics ? [{ box, metrics }] : []))
+  if (clear) process.stdout.write(CLEAR_SCREEN)
+  if (json) {
+    printJson(figures.map(({ box, metrics }) => ({ id: box.id, name: box.name, ...metrics })))
+    return
+  }
+  const pair = (a: number, b: number): string => `${formatBytes(a)} / ${formatBytes(b)}`
+  printTable(
+    [
+      'NAME',
+      'CPU TIME',
+      'MEMORY (HOST)',
+      'MEMORY (GUEST)',
+      'DISK',
+      'READ / WRITTEN',
+      'RECEIVED / SENT',
+      'EXITS',
+      'COMMANDS',
+      'READY AFTER',
+    ],
+    figures.map(({ box, metrics: { cpuMs, residentBytes, guest, disk, network, exits, stages } }) => [
+      box.name,
+      `${(cpuMs / 1000).toFixed(1)} s`,
+      formatBytes(residentBytes),
+      guest ? `${formatBytes(guest.memoryTotal - guest.memoryAvailable)} of ${formatBytes(guest.memoryTotal)}` : '-',
+      guest ? `${formatBytes(guest.diskTotal - guest.diskFree)} of ${formatBytes(guest.diskTotal)}` : '-',
+      pair(disk.readBytes, disk.writtenBytes),
+      pair(network.receivedBytes, network.sentBytes),
+      String(exits),
+      guest ? `${guest.execs.running} of ${guest.execs.started}` : '-',
+      stages ? `${stages.readyMs} ms` : '-',
+    ]),
+  )
 }

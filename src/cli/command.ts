@@ -1,4 +1,5 @@
 /** What a command of the CLI is. Each is one file that exports one `Command`; main.ts lists them. */
+import { nearest } from './nearest.ts'
 
 export interface OptionSpec {
   readonly type: 'boolean' | 'string'
@@ -89,6 +90,15 @@ export class ParsedArgs {
     return Number(match[1]) * (match[2]?.toLowerCase() === 'g' ? 1024 : 1)
   }
 
+  /** Bytes a second: `5000`, `500K`, `2M`, `1G`; the units are of 1000, as network speeds have them. */
+  rate(name: string): number | undefined {
+    const text = this.text(name)
+    if (text === undefined) return undefined
+    const match = /^(\d+(?:\.\d+)?)(k|m|g)?$/i.exec(text)
+    if (!match) throw new UsageError(`--${name} takes bytes a second, as in 500K or 2M, not '${text}'`)
+    return Math.round(Number(match[1]) * { '': 1, k: 1e3, m: 1e6, g: 1e9 }[(match[2] ?? '').toLowerCase()]!)
+  }
+
   /** The plain argument at `index`, which must be there. */
   required(index: number, what: string): string {
     const value = this.positionals[index]
@@ -105,11 +115,17 @@ export class ParsedArgs {
 
 export const JSON_OPTION: OptionSpec = { type: 'boolean', help: 'Print JSON for scripts.' }
 
+/** What every command understands besides its own. */
+const COMMON_OPTIONS: Readonly<Record<string, OptionSpec>> = {
+  help: { type: 'boolean', short: 'h', help: 'Show this.' },
+}
+
 /** Takes a command's arguments apart: `--name`, `--name value`, `--name=value`, `--no-name`, `-n`, `-it`, `-nvalue`, `--`. */
 export function parseCommandLine(command: Command, args: readonly string[]): ParsedArgs {
   const values = new Map<string, (string | boolean)[]>()
   const positionals: string[] = []
   const stopAfter = command.stopAfter ?? Number.POSITIVE_INFINITY
+  const options = { ...COMMON_OPTIONS, ...command.options }
   const add = (name: string, spec: OptionSpec, value: string | boolean): void => {
     const list = values.get(name) ?? []
     if (list.length > 0 && !spec.multiple && spec.type === 'string') throw new UsageError(`--${name} is given twice`)
@@ -121,19 +137,20 @@ export function parseCommandLine(command: Command, args: readonly string[]): Par
     if (arg === '--') return new ParsedArgs(values, positionals, args.slice(at + 1))
     if (arg.startsWith('--')) {
       const [name, inline] = splitOnce(arg.slice(2), '=')
-      const negated = name.startsWith('no-') && command.options[name.slice(3)]?.type === 'boolean'
-      const spec = command.options[negated ? name.slice(3) : name]
-      if (!spec) throw new UsageError(`there is no option --${name}`)
+      const negated = name.startsWith('no-') && options[name.slice(3)]?.type === 'boolean'
+      const own = negated ? name.slice(3) : name
+      const spec = Object.hasOwn(options, own) ? options[own] : undefined
+      if (!spec) throw noOption(name, Object.keys(options))
       if (spec.type === 'boolean') {
         if (inline !== undefined) throw new UsageError(`--${name} takes no value`)
-        add(negated ? name.slice(3) : name, spec, !negated)
+        add(own, spec, !negated)
       } else {
         const value = inline ?? args[++at]
         if (value === undefined) throw new UsageError(`--${name} needs a value`)
         add(name, spec, value)
       }
     } else if (arg.startsWith('-') && arg !== '-') {
-      at = parseShort(command, args, at, add)
+      at = parseShort(options, args, at, add)
     } else {
       positionals.push(arg)
       if (positionals.length >= stopAfter) {
@@ -151,14 +168,14 @@ export function parseCommandLine(command: Command, args: readonly string[]): Par
 
 /** A cluster of short options; the index of the last argument that it used. */
 function parseShort(
-  command: Command,
+  options: Command['options'],
   args: readonly string[],
   at: number,
   add: (name: string, spec: OptionSpec, value: string | boolean) => void,
 ): number {
   const letters = args[at]!.slice(1)
   for (let i = 0; i < letters.length; i++) {
-    const found = Object.entries(command.options).find(([, spec]) => spec.short === letters[i])
+    const found = Object.entries(options).find(([, spec]) => spec.short === letters[i])
     if (!found) throw new UsageError(`there is no option -${letters[i]}`)
     const [name, spec] = found
     if (spec.type === 'boolean') {
@@ -172,6 +189,11 @@ function parseShort(
     return inline === '' ? at + 1 : at
   }
   return at
+}
+
+function noOption(name: string, known: readonly string[]): UsageError {
+  const meant = nearest(name, known)
+  return new UsageError(`there is no option --${name}${meant === undefined ? '' : `: did you mean --${meant}?`}`)
 }
 
 function splitOnce(text: string, separator: string): [string, string | undefined] {

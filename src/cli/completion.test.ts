@@ -9,6 +9,9 @@ describe('completion', () => {
     expect(await candidates([''])).toContain('doctor')
     expect(await candidates(['run', '--mem'])).toEqual(['--memory'])
     expect(await candidates(['nonsense', ''])).toEqual([])
+    expect(await candidates(['help', 'sta'])).toEqual(['start', 'stats'])
+    expect(await candidates(['network', ''])).toEqual(['ls', 'create', 'rm'])
+    expect(await candidates(['ps', '--h'])).toEqual(['--help'])
   })
 
   it('is a script that bash takes, and that asks this program', () => {

@@ -4,6 +4,8 @@
  */
 import { Home } from '../box/home.ts'
 import { list } from '../box/store.ts'
+import { ImageCache } from '../image/cache.ts'
+import { readRecords } from '../image/record.ts'
 import { type Command, type ParsedArgs, UsageError } from './command.ts'
 import { COMMANDS } from './commands.ts'
 
@@ -23,12 +25,41 @@ compdef _vitrine vitrine`,
   fish: `complete -c vitrine -a '(vitrine completion words -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'`,
 }
 
+/** Commands that begin with a word of their own. */
+const SUBCOMMANDS: Readonly<Record<string, readonly string[]>> = {
+  completion: Object.keys(SCRIPTS),
+  disk: ['create', 'info', 'check', 'map', 'convert', 'commit', 'rebase', 'resize', 'snapshots'],
+  kernel: ['list', 'fetch', 'build'],
+  network: ['ls', 'create', 'rm'],
+  port: ['ls', 'add', 'rm'],
+  snapshot: ['create', 'ls', 'tree', 'rm', 'diff', 'verify'],
+}
+
 /** Commands whose arguments are boxes. */
-const TAKES_BOXES = new Set(['exec', 'start', 'stop', 'rm', 'logs', 'stats', 'inspect', 'cp'])
+const TAKES_BOXES = new Set([
+  'exec',
+  'start',
+  'stop',
+  'rm',
+  'logs',
+  'stats',
+  'inspect',
+  'cp',
+  'net',
+  'port',
+  'snapshot',
+  'rollback',
+  'fork',
+  'pause',
+  'resume',
+])
+
+/** Commands whose arguments are images, or begin with one. */
+const TAKES_IMAGES = new Set(['run', 'create', 'pull', 'rmi'])
 
 export const completionCommand: Command = {
   name: 'completion',
-  summary: 'Prints a script that completes commands, options and names in your shell.',
+  summary: 'Print a script that completes commands, options and names in your shell.',
   usage: 'bash|zsh|fish',
   options: {},
   examples: ['source <(vitrine completion bash)', 'vitrine completion fish > ~/.config/fish/completions/vitrine.fish'],
@@ -51,10 +82,16 @@ export async function candidates(words: readonly string[]): Promise<string[]> {
   const current = words.at(-1) ?? ''
   const fitting = (all: readonly string[]): string[] => all.filter(word => word.startsWith(current))
   if (words.length <= 1) return fitting([...Object.keys(COMMANDS), 'help'])
+  if (words[0] === 'help') return fitting(Object.keys(COMMANDS))
   const entry = Object.hasOwn(COMMANDS, words[0]!) ? COMMANDS[words[0]!] : undefined
   if (!entry) return []
   const command = await entry.load()
-  if (current.startsWith('-')) return fitting(Object.keys(command.options).map(name => `--${name}`))
-  if (TAKES_BOXES.has(command.name)) return fitting(list(new Home()).map(box => box.name))
+  if (current.startsWith('-')) return fitting([...Object.keys(command.options), 'help'].map(name => `--${name}`))
+  const subcommands = SUBCOMMANDS[command.name]
+  if (subcommands && words.length === 2) return fitting(subcommands)
+  const home = new Home()
+  if (TAKES_BOXES.has(command.name)) return fitting(list(home).map(box => box.name))
+  if (TAKES_IMAGES.has(command.name))
+    return fitting(readRecords(new ImageCache(home.path)).map(({ record }) => record.name))
   return []
 }

@@ -6,7 +6,7 @@ import { printJson } from './output.ts'
 
 export const doctorCommand: Command = {
   name: 'doctor',
-  summary: 'Look at what this host can run machines with, and what is missing',
+  summary: 'Look at what this host can run machines with, and what is missing.',
   usage: '[--json]',
   options: { json: JSON_OPTION },
   examples: ['vitrine doctor', 'vitrine doctor --json | jq .chosen'],

@@ -8,12 +8,13 @@ import { notStarted } from './run.ts'
 
 export const execCommand: Command = {
   name: 'exec',
-  summary: 'Runs a command in a box; a stopped one is started.',
+  summary: 'Run a command in a box; a stopped one is started.',
   usage: '[OPTIONS] BOX COMMAND...',
   options: {
     interactive: { type: 'boolean', short: 'i', help: 'Give our standard input to the command.' },
     tty: { type: 'boolean', short: 't', help: 'Give the command a terminal.' },
     env: BOX_OPTIONS.env!,
+    'env-file': BOX_OPTIONS['env-file']!,
     workdir: BOX_OPTIONS.workdir!,
     user: BOX_OPTIONS.user!,
     timeout: { type: 'string', value: 'TIME', help: 'Kill the command after this long.' },
@@ -24,14 +25,15 @@ export const execCommand: Command = {
 }
 
 async function run(args: ParsedArgs): Promise<number> {
-  const box = await Box.get(args.required(0, "the box's name"), cliRuntime().runtime)
+  const name = args.required(0, "the box's name")
   const [command, ...rest] = args.rest ?? []
   if (command === undefined) throw new UsageError('the command is missing')
+  const box = await Box.get(name, cliRuntime().runtime)
   const { env, workdir, user } = boxOptions(args, undefined)
   const tty = args.flag('tty')
   const timeoutMs = args.duration('timeout')
   try {
-    const execution = await box.spawn(command, rest, {
+    const execution = box.spawn(command, rest, {
       ...(env ? { env } : {}),
       ...(workdir === undefined ? {} : { cwd: workdir }),
       ...(user === undefined ? {} : { user }),

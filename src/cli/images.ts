@@ -2,8 +2,9 @@
 import { Home } from '../box/home.ts'
 import { list as listBoxes } from '../box/store.ts'
 import { cacheBytes, type PruneResult } from '../image/collect.ts'
-import type { ImageProgress } from '../image/progress.ts'
+import { ProgressSummary } from '../image/progress.ts'
 import { ImageStore } from '../image/store.ts'
+import { SnapshotStore } from '../snapshot/store.ts'
 import { type Command, JSON_OPTION, type ParsedArgs, UsageError } from './command.ts'
 import { formatAge, formatBytes, ProgressLine, printJson, printTable } from './output.ts'
 
@@ -44,7 +45,8 @@ export const rmiCommand: Command = {
 
 export const pruneCommand: Command = {
   name: 'prune',
-  summary: 'Free space: remove downloads, layers and disks that no image and no box needs.',
+  summary:
+    'Free space: remove downloads, layers and disks that nothing needs, and snapshots that only make starts fast.',
   usage: '[OPTIONS]',
   options: {
     json: JSON_OPTION,
@@ -68,8 +70,9 @@ const openStore = (): { home: Home; store: ImageStore } => {
   return { home, store: new ImageStore({ home: home.path }) }
 }
 
-/** The disks that boxes stand on. */
-const disksInUse = (home: Home): Set<string> => new Set(listBoxes(home).map(({ baseDisk }) => baseDisk))
+/** The disks that boxes and snapshots stand on. */
+const disksInUse = (home: Home): Set<string> =>
+  new Set([...listBoxes(home).map(({ baseDisk }) => baseDisk), ...new SnapshotStore(home.path).baseDisks()])
 
 async function pull(args: ParsedArgs): Promise<number> {
   args.required(0, 'the image')
@@ -77,56 +80,20 @@ async function pull(args: ParsedArgs): Promise<number> {
   const diskMib = args.mebibytes('disk-size')
   const pulled = []
   for (const name of args.positionals) {
-    const progress = new PullProgress(name)
+    const [summary, line] = [new ProgressSummary(name), new ProgressLine()]
     try {
       const size = diskMib === undefined ? {} : { diskBytes: diskMib * 2 ** 20 }
-      pulled.push(await store.get(name, { pull: 'always', onProgress: event => progress.show(event), ...size }))
+      pulled.push(
+        await store.get(name, { pull: 'always', onProgress: event => line.show(summary.add(event)), ...size }),
+      )
     } finally {
-      progress.clear()
+      line.clear()
     }
     const image = pulled.at(-1)!
     if (!args.flag('json')) process.stdout.write(`${image.name}  ${image.digest}\n`)
   }
   if (args.flag('json')) printJson(pulled)
   return 0
-}
-
-/** All layers of a pull in one line: bytes add up over those that are on their way. */
-export class PullProgress {
-  readonly #name: string
-  readonly #line = new ProgressLine()
-  readonly #layers = {
-    download: new Map<string, [done: number, total: number]>(),
-    unpack: new Map<string, [number, number]>(),
-  }
-
-  constructor(name: string) {
-    this.#name = name
-  }
-
-  show(event: ImageProgress): void {
-    const say = (what: string, done?: number, total?: number): void =>
-      this.#line.update(`${this.#name}: ${what}`, done, total)
-    if (event.type === 'resolve') say('looking it up')
-    else if (event.type === 'wait') say('another process prepares it')
-    else if (event.type === 'retry') say(`trying again (${event.reason})`)
-    else if (event.type === 'disk') say('writing the disk', event.done, event.total)
-    else if (event.type === 'done') this.clear()
-    else {
-      const layers = this.#layers[event.phase]
-      layers.set(event.digest, [event.done, event.total])
-      // A download still going on says more than what is unpacked meanwhile.
-      const isFetching = [...this.#layers.download.values()].some(([done, total]) => done < total)
-      if (event.phase === 'unpack' && isFetching) return
-      const sum = (index: 0 | 1): number => [...layers.values()].reduce((total, pair) => total + pair[index], 0)
-      const what = event.phase === 'download' ? 'fetching' : 'unpacking'
-      say(`${what} ${layers.size} layer${layers.size === 1 ? '' : 's'}`, sum(0), sum(1))
-    }
-  }
-
-  clear(): void {
-    this.#line.clear()
-  }
 }
 
 async function images(args: ParsedArgs): Promise<number> {
@@ -155,7 +122,7 @@ async function rmi(args: ParsedArgs): Promise<number> {
   args.required(0, 'the image')
   const { home, store } = openStore()
   const results: PruneResult[] = []
-  for (const name of args.positionals) results.push(await store.remove(name, disksInUse(home)))
+  for (const name of args.positionals) results.push(await store.remove(name, () => disksInUse(home)))
   report(results, args)
   return 0
 }
@@ -165,13 +132,19 @@ async function prune(args: ParsedArgs): Promise<number> {
   const { home, store } = openStore()
   const olderThanMs = args.duration('older-than')
   const maxMib = args.mebibytes('max')
+  const snapshots = new SnapshotStore(home.path)
   if (olderThanMs === 0) throw new UsageError('--older-than takes a time above zero')
+  // The next box of their kind boots, and leaves another.
+  for (const { owner, id, created } of snapshots.list('template')) {
+    if (Date.now() - Date.parse(created) >= (olderThanMs ?? 0)) snapshots.drop(owner, id)
+  }
+  const swept = await snapshots.sweep(1000)
   const result = await store.prune({
-    keep: disksInUse(home),
+    keep: () => disksInUse(home),
     ...(olderThanMs !== undefined && { olderThanMs }),
     ...(maxMib !== undefined && { maxBytes: maxMib * 2 ** 20 }),
   })
-  report([result], args)
+  report([{ ...swept, removedImages: [] }, result], args)
   if (!args.flag('json')) process.stdout.write(`Images take ${formatBytes(cacheBytes(store.cache))}.\n`)
   return 0
 }

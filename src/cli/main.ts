@@ -5,8 +5,9 @@
  * Exit status: the command's own; 1 when it fails, 2 when it is used wrongly, 130 when interrupted.
  */
 import { readFileSync } from 'node:fs'
-import { commandHelp, parseCommandLine, UsageError } from './command.ts'
-import { COMMANDS } from './commands.ts'
+import { type Command, commandHelp, parseCommandLine, UsageError } from './command.ts'
+import { COMMANDS, type Entry, GROUPS } from './commands.ts'
+import { nearest } from './nearest.ts'
 
 function version(): string {
   const path = new URL(import.meta.url.endsWith('.ts') ? '../../package.json' : '../package.json', import.meta.url)
@@ -14,53 +15,56 @@ function version(): string {
 }
 
 function help(): string {
-  const names = Object.keys(COMMANDS)
-  const width = Math.max(...names.map(name => name.length), 0) + 3
+  const width = Math.max(...Object.keys(COMMANDS).map(name => name.length)) + 3
+  const line = ([name, { summary }]: [string, Entry]): string => `  ${name.padEnd(width)}${summary}`
   return [
     'Vitrine: micro-VMs that you can see into.',
     '',
     'Usage: vitrine COMMAND [OPTIONS] [ARGUMENTS]',
+    '       vitrine run -- uname -a    (a first one: fetches what it needs, boots, prints)',
+    ...Object.entries(GROUPS).flatMap(([group, commands]) => ['', `${group}:`, ...Object.entries(commands).map(line)]),
     '',
-    'Commands:',
-    ...names.map(name => `  ${name.padEnd(width)}${COMMANDS[name]!.summary}`),
-    '',
-    "'vitrine COMMAND --help' explains a command; 'vitrine --version' tells which this is.",
+    "'vitrine help COMMAND' explains a command; 'vitrine --version' tells which this is.",
   ].join('\n')
 }
 
-/** The closest command to a mistyped one, if one is close. */
-function suggestion(name: string): string {
-  const close = Object.keys(COMMANDS).find(known => known.startsWith(name) || name.startsWith(known))
-  return close ? `: did you mean '${close}'?` : ": 'vitrine --help' lists those there are"
+async function load(name: string): Promise<Command> {
+  const entry = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
+  if (entry) return entry.load()
+  const meant = nearest(name, Object.keys(COMMANDS))
+  const remedy = meant ? `did you mean '${meant}'?` : "'vitrine help' lists those there are"
+  throw new UsageError(`there is no command '${name}': ${remedy}`)
 }
 
 async function main(args: readonly string[]): Promise<number> {
   const [name, ...rest] = args
+  const topic = name === 'help' ? rest[0] : undefined
+  if (topic !== undefined) {
+    process.stdout.write(`${commandHelp(await load(topic))}\n`)
+    return 0
+  }
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
-    process.stdout.write(`${help()}\n`)
+    ;(name === undefined ? process.stderr : process.stdout).write(`${help()}\n`)
     return name === undefined ? 2 : 0
   }
-  if (name === '--version' || name === '-v') {
+  if (name === '--version' || name === '-v' || name === '-V') {
     process.stdout.write(`${version()}\n`)
     return 0
   }
-  const entry = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined
-  if (!entry) throw new UsageError(`there is no command '${name}'${suggestion(name)}`)
-  const command = await entry.load()
-  const ownEnd = rest.indexOf('--')
-  if ((ownEnd < 0 ? rest : rest.slice(0, ownEnd))[0] === '--help' || rest[0] === '-h') {
-    process.stdout.write(`${commandHelp(command)}\n`)
-    return 0
-  }
-  return command.run(parseCommandLine(command, rest))
+  const command = await load(name)
+  const parsed = parseCommandLine(command, rest)
+  if (!parsed.flag('help')) return command.run(parsed)
+  process.stdout.write(`${commandHelp(command)}\n`)
+  return 0
 }
 
 /** An error for people: what happened and what to do, without a stack trace. */
-function report(error: unknown): number {
+function report(error: unknown, name: string | undefined): number {
   const failure = error as Error & { code?: unknown }
   process.stderr.write(`vitrine: ${failure.message}\n`)
   if (error instanceof UsageError) {
-    process.stderr.write("'vitrine COMMAND --help' shows how a command is used.\n")
+    const known = name !== undefined && Object.hasOwn(COMMANDS, name)
+    if (known) process.stderr.write(`'vitrine ${name} --help' shows how it is used.\n`)
     return 2
   }
   if (process.env.VITRINE_DEBUG) process.stderr.write(`${failure.stack}\n`)
@@ -78,6 +82,6 @@ main(process.argv.slice(2)).then(
     process.exitCode = status
   },
   (error: unknown) => {
-    process.exitCode = report(error)
+    process.exitCode = report(error, process.argv[2])
   },
 )

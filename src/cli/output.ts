@@ -1,4 +1,5 @@
 /** Printing for people and for scripts: tables, sizes, ages, JSON, and progress that only a terminal sees. */
+import type { Progress } from '../image/progress.ts'
 
 export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value, null, 2)}\n`)
@@ -41,34 +42,62 @@ export function formatAge(since: Date, now: Date = new Date()): string {
 
 const BAR_WIDTH = 24
 const REDRAW_MS = 50
+/** Work that shows no bar for this long shows its seconds, so that one sees that it goes on. */
+const SECONDS_AFTER_MS = 2000
 
 /** One line on standard error that shows what is going on; nothing at all when standard error is not a terminal. */
 export class ProgressLine {
   readonly #visible = process.stderr.isTTY === true
+  #text = ''
+  #since = 0
   #last = 0
   #shown = false
+  #clock: NodeJS.Timeout | undefined
+
+  /** The same of an event; undefined: there is nothing more to show. */
+  show(progress: Progress | undefined): void {
+    if (progress) this.update(progress.text, progress.done, progress.total)
+    else this.clear()
+  }
 
   /** `done` of `total`, in bytes; without a total only the text is shown. */
   update(text: string, done?: number, total?: number): void {
     if (!this.#visible) return
     const now = Date.now()
-    if (now - this.#last < REDRAW_MS && done !== total) return
-    this.#last = now
-    this.#shown = true
-    process.stderr.write(`\r\x1b[K${this.#line(text, done, total)}`)
+    clearInterval(this.#clock)
+    if (text !== this.#text) this.#since = now
+    this.#text = text
+    if (done === undefined) {
+      this.#clock = setInterval(() => this.#draw(this.#withSeconds()), 1000)
+      this.#clock.unref()
+      this.#draw(this.#withSeconds())
+    } else if (now - this.#last >= REDRAW_MS || done === total) this.#draw(bar(text, done, total))
   }
 
-  #line(text: string, done: number | undefined, total: number | undefined): string {
-    if (done === undefined) return text
-    if (total === undefined || total <= 0) return `${text}  ${formatBytes(done)}`
-    const filled = Math.round((Math.min(done, total) / total) * BAR_WIDTH)
-    return `${text}  ${'#'.repeat(filled)}${'-'.repeat(BAR_WIDTH - filled)}  ${formatBytes(done)} of ${formatBytes(total)}`
+  #withSeconds(): string {
+    const waited = Date.now() - this.#since
+    return waited < SECONDS_AFTER_MS ? this.#text : `${this.#text}  ${Math.floor(waited / 1000)} s`
+  }
+
+  /** No longer than the terminal is wide: a line that wrapped could not be taken away. */
+  #draw(line: string): void {
+    this.#last = Date.now()
+    this.#shown = true
+    process.stderr.write(`\r\x1b[K${line.slice(0, (process.stderr.columns || 80) - 1)}`)
   }
 
   /** Takes the line away. */
   clear(): void {
+    clearInterval(this.#clock)
     if (!this.#shown) return
     process.stderr.write('\r\x1b[K')
     this.#shown = false
+    this.#text = ''
   }
+}
+
+function bar(text: string, done: number, total: number | undefined): string {
+  if (total === undefined || total <= 0) return `${text}  ${formatBytes(done)}`
+  const filled = Math.round((Math.min(done, total) / total) * BAR_WIDTH)
+  return `${text}  ${'#'.repeat(filled)}${'-'.repeat(BAR_WIDTH - filled)}  ${formatBytes(done)} of ${formatBytes(total)}`
 }
