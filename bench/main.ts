@@ -3,6 +3,8 @@
  *
  *   npm run bench                                    lists the benchmarks
  *   npm run bench -- NAME [--runs N] [--json FILE]   runs one; the table goes to standard output
+ *                         [--only PART,PART]         only parts of its work, where it has parts
+ *                         [--amd-host]               inside the emulated AMD host, guests on KVM
  */
 import { writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -21,7 +23,12 @@ function readArguments() {
   try {
     return parseArgs({
       allowPositionals: true,
-      options: { runs: { type: 'string' }, json: { type: 'string' } },
+      options: {
+        runs: { type: 'string' },
+        json: { type: 'string' },
+        only: { type: 'string' },
+        'amd-host': { type: 'boolean' },
+      },
     })
   } catch (error) {
     fail(error instanceof Error ? error.message : String(error))
@@ -43,10 +50,17 @@ if (file === undefined) fail(`there is no benchmark '${name}': one of ${[...benc
 const runs = values.runs === undefined ? undefined : Number(values.runs)
 if (runs !== undefined && !(Number.isInteger(runs) && runs >= 1)) fail(`--runs takes a whole number from 1 on`)
 
+if (values['amd-host']) {
+  const { benchInAmdHost } = await import('./harness/in-amd-host.ts')
+  const options = [...(values.runs ? ['--runs', values.runs] : []), ...(values.only ? ['--only', values.only] : [])]
+  process.exit(await benchInAmdHost([name, ...options], values.json, message => console.error(`${name}: ${message}`)))
+}
+
 const benchmark = await loadBenchmark(file)
 const report = await runBenchmark(benchmark, {
   name,
   ...(runs === undefined ? {} : { runs }),
+  only: values.only?.split(','),
   host: hostFacts(),
   log: message => console.error(`${name}: ${message}`),
 })

@@ -27,7 +27,7 @@ interface Guest {
 }
 
 async function prepareGuest(folder: string, log: BenchContext['log']): Promise<Guest> {
-  const { path, modules } = await findKernel({ progress: log })
+  const { path, modules } = await findKernel({ progress: log, tuned: false })
   const initrd = join(folder, 'initrd')
   writeFileSync(initrd, buildInitramfs({ modules, load: [] }))
   return { kernel: path, initrd }

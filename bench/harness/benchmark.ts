@@ -34,6 +34,8 @@ export interface MissingPeer {
 export interface Bench {
   readonly contestants: readonly Contestant[]
   readonly missing?: readonly MissingPeer[]
+  /** The names of the metrics that ours gives, when the work that was chosen has not all of them. */
+  readonly measures?: readonly string[]
   /** Where the work runs, when that is not this machine itself, and other facts that belong with the figures. */
   readonly host?: Readonly<Record<string, string | number>>
   close?(): Promise<void>
@@ -41,6 +43,8 @@ export interface Bench {
 
 export interface BenchContext {
   readonly runs: number
+  /** The parts of the work that the user chose, for benchmarks that have parts. */
+  readonly only?: readonly string[] | undefined
   /** Says what is going on; goes to standard error. */
   log(message: string): void
 }

@@ -133,6 +133,12 @@ describe('a run', () => {
     await expect(run({ ...lacking.benchmark, warmup: 0 }, 1)).rejects.toThrow(/no value for 'throughput'/)
   })
 
+  it('reports only what the chosen work measures', async () => {
+    const { benchmark } = scripted({ ours: [{ 'port exit': 1 }], c: [{ 'port exit': 1 }] }, { measures: ['port exit'] })
+    const report = await run({ ...benchmark, warmup: 0 }, 1)
+    expect(report.results.map(({ metric }) => metric)).toEqual(['port exit'])
+  })
+
   it('fails when ours is not a contestant', async () => {
     await expect(run(scripted({ c: [] }).benchmark, 1)).rejects.toThrow(/'ours'/)
   })

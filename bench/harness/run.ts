@@ -26,6 +26,7 @@ export interface Report {
 export interface RunOptions {
   readonly name: string
   readonly runs?: number
+  readonly only?: readonly string[] | undefined
   readonly host: Readonly<Record<string, string | number>>
   log(message: string): void
 }
@@ -77,7 +78,7 @@ export function summariseSamples(
 
 export async function runBenchmark(benchmark: Benchmark, options: RunOptions): Promise<Report> {
   const runs = options.runs ?? benchmark.runs ?? 9
-  const context: BenchContext = { runs, log: options.log }
+  const context: BenchContext = { runs, only: options.only, log: options.log }
   const bench = await benchmark.open(context)
   try {
     checkContestants(bench)
@@ -97,10 +98,12 @@ export async function runBenchmark(benchmark: Benchmark, options: RunOptions): P
     }
     const byName = (name: string) => samples.get(bench.contestants.find(c => c.name === name)!)!
     const peers = new Map(bench.contestants.filter(c => c.name !== OURS).map(c => [c.name, byName(c.name)]))
+    const { measures } = bench
+    const metrics = benchmark.metrics.filter(({ name }) => measures === undefined || measures.includes(name))
     return {
       bench: options.name,
       host: { ...options.host, ...bench.host },
-      results: summariseSamples(benchmark, byName(OURS), peers),
+      results: summariseSamples({ metrics }, byName(OURS), peers),
       missing,
     }
   } finally {

@@ -1,86 +1,103 @@
 /**
- * The user-mode network without a guest: iperf3 in a namespace, through a tap and our stack, to a server on loopback;
- * and, for orientation, the same two programs over the kernel's loopback alone, which does none of the work.
+ * The user-mode network: the same guest on ours, on QEMU's user network (slirp) and on passt, interleaved; and frames through our stack
+ * without any guest, beside the cost of copying them in memory. The guests run on the software CPU and on QEMU's TCG; with
+ * VITRINE_BENCH_ACCEL=kvm, which `--amd-host` sets, on KVM.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { connect } from 'node:net'
-import { Wire, wireUnavailable } from '../../src/net/testing/wire.ts'
-import type { Benchmark, Sample } from '../harness/benchmark.ts'
+import { spawn } from 'node:child_process'
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Bench, BenchContext, Benchmark, Contestant } from '../harness/benchmark.ts'
+import { FRAME_METRICS, sampleFrames, sampleMemcpy, startFramePeers } from './frames.ts'
+import {
+  type Accelerator,
+  compilePingPong,
+  GuestParts,
+  type NetGuest,
+  startOurs,
+  startPasst,
+  startSlirp,
+} from './guests.ts'
+import { GUEST_METRICS, measuredIn, measureGuest, type Part, type ServerPorts } from './measures.ts'
 
-const PORT = 15_201
-const SECONDS = '2'
-const LIMIT_MS = 30_000
-const METRICS: readonly { readonly name: string; readonly args: readonly string[] }[] = [
-  { name: 'up, 1 stream', args: [] },
-  { name: 'down, 1 stream', args: ['-R'] },
-  { name: 'up, 8 streams', args: ['-P', '8'] },
-  { name: 'down, 8 streams', args: ['-P', '8', '-R'] },
-]
+const PORTS: ServerPorts = { iperf: 15_201, pingpong: 15_202 }
+const BOOTS = 3
+const PARTS: readonly Part[] = ['throughput', 'requests', 'connections', 'ping', 'frames']
 
-function gigabits(json: string): number {
-  const report = JSON.parse(json) as { error?: string; end: { sum_received: { bits_per_second: number } } }
-  if (report.error !== undefined) throw new Error(`iperf3: ${report.error}`)
-  return report.end.sum_received.bits_per_second / 1e9
+function chosenParts(only: readonly string[] | undefined): readonly Part[] {
+  const unknown = only?.find(name => !PARTS.some(part => part === name))
+  if (unknown !== undefined) throw new Error(`'${unknown}' is no part of this: ${PARTS.join(', ')}`)
+  return only === undefined ? PARTS : PARTS.filter(part => only.includes(part))
 }
 
-async function startServer(): Promise<ChildProcess> {
-  const server = spawn('iperf3', ['-s', '-B', '127.0.0.1', '-p', String(PORT)], { stdio: 'ignore' })
-  for (let tries = 0; tries < 50; tries++) {
-    const socket = connect(PORT, '127.0.0.1')
-    const up = await Promise.race([
-      once(socket, 'connect').then(() => true),
-      once(socket, 'error').then(() => false),
-    ]).catch(() => false)
-    socket.destroy()
-    await new Promise(resolve => setTimeout(resolve, 100))
-    if (up) return server
+/** QEMU's TCG hangs now and then while a guest boots. */
+async function booted(name: string, log: BenchContext['log'], start: () => Promise<NetGuest>): Promise<NetGuest> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await start()
+    } catch (error) {
+      if (attempt >= BOOTS) throw error
+      log(`${name}: ${(error as Error).message.split('\n')[0]}; once more`)
+    }
   }
-  server.kill()
-  throw new Error('iperf3 did not start to listen')
 }
 
-async function direct(command: readonly string[]): Promise<string> {
-  const child = spawn(command[0]!, command.slice(1), { stdio: ['ignore', 'pipe', 'inherit'], timeout: LIMIT_MS })
-  let output = ''
-  child.stdout.setEncoding('utf8').on('data', (text: string) => {
-    output += text
-  })
-  await once(child, 'close')
-  return output
-}
-
-async function sampleWith(run: (command: readonly string[]) => Promise<string>, address: string): Promise<Sample> {
-  const sample: Record<string, number> = {}
-  for (const { name, args } of METRICS) {
-    sample[name] = gigabits(await run(['iperf3', '-J', '-c', address, '-p', String(PORT), '-t', SECONDS, ...args]))
+async function open({ log, only }: BenchContext): Promise<Bench> {
+  const chosen = chosenParts(only)
+  const frames = chosen.includes('frames')
+  const folder = mkdtempSync(join(tmpdir(), 'vitrine-bench-net-'))
+  const closers: (() => unknown)[] = [() => rmSync(folder, { recursive: true })]
+  const close = async (): Promise<void> => {
+    for (const each of closers.reverse()) await each()
   }
-  return sample
+  try {
+    const accel: Accelerator = process.env.VITRINE_BENCH_ACCEL === 'kvm' ? 'kvm' : 'soft'
+    for (const [command, ...args] of [
+      ['iperf3', '-s', '-B', '127.0.0.1', '-p', String(PORTS.iperf)],
+      [compilePingPong(folder), 'serve', String(PORTS.pingpong)],
+    ] as [string, ...string[]][]) {
+      const server = spawn(command, args, { stdio: 'ignore' })
+      closers.push(() => server.kill())
+    }
+    for (const peer of await startFramePeers()) closers.push(() => peer.kill())
+    const parts = await GuestParts.make(folder)
+    closers.push(() => parts.close())
+    const guest = async (name: string, start: typeof startOurs): Promise<NetGuest> => {
+      log(`booting the guest on ${name}`)
+      const started = await booted(name, log, () => start(parts, accel))
+      closers.push(() => started.close())
+      return started
+    }
+    const ours = await guest('ours', startOurs)
+    const contestants: Contestant[] = [
+      {
+        name: 'ours',
+        sample: async () => ({ ...(await measureGuest(ours, PORTS, chosen)), ...(frames ? sampleFrames() : {}) }),
+      },
+      { name: 'memcpy', sample: async () => (frames ? sampleMemcpy() : {}) },
+    ]
+    const missing: { name: string; reason: string }[] = []
+    for (const [name, program, start] of [
+      ['slirp', '/usr/bin/qemu-system-x86_64', startSlirp],
+      ['passt', '/usr/bin/passt', startPasst],
+    ] as const) {
+      if (!existsSync(program)) missing.push({ name, reason: `${program} is not installed` })
+      else {
+        const peer = await guest(name, start)
+        contestants.push({ name, sample: () => measureGuest(peer, PORTS, chosen) })
+      }
+    }
+    const measures = [...measuredIn(chosen), ...(frames ? FRAME_METRICS.map(({ name }) => name) : [])]
+    return { contestants, missing, measures, host: { accelerator: accel }, close }
+  } catch (error) {
+    await close()
+    throw error
+  }
 }
 
 export const benchmark: Benchmark = {
-  summary: "the user-mode network by iperf3 through a tap, beside the kernel's loopback",
-  metrics: METRICS.map(({ name }) => ({ name, unit: 'Gbit/s', better: 'higher' })),
-  runs: 5,
-  open: async () => {
-    const reason = wireUnavailable()
-    if (reason !== undefined) throw new Error(`the network cannot be measured here: it ${reason}`)
-    const server = await startServer()
-    const wire = new Wire()
-    const through = async (command: readonly string[]): Promise<string> => (await wire.run(command, LIMIT_MS)).stdout
-    return {
-      contestants: [
-        { name: 'ours', sample: () => sampleWith(through, '10.0.2.2') },
-        { name: 'loopback', sample: () => sampleWith(direct, '127.0.0.1') },
-      ],
-      missing: [
-        { name: 'slirp', reason: 'needs a guest' },
-        { name: 'passt', reason: 'needs a guest' },
-      ],
-      close: async () => {
-        wire.close()
-        server.kill()
-      },
-    }
-  },
+  summary: "the same guest on our network, QEMU's slirp and passt; frames through the stack against memcpy",
+  metrics: [...GUEST_METRICS, ...FRAME_METRICS],
+  runs: 7,
+  open,
 }

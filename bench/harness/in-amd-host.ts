@@ -1,0 +1,34 @@
+/** Runs the benchmark command inside the emulated AMD host, on kvm-amd: for benchmarks that measure guests on whatever is there. */
+import { copyFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { findKernel } from '../../src/image/kernel/find.ts'
+import { withAmdHost } from '../../test/testbed/amd-host.ts'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+const LIMIT_MS = 60 * 60_000
+
+/** `args` are the command's, without those that are used up here. The exit status. */
+export async function benchInAmdHost(
+  args: readonly string[],
+  json: string | undefined,
+  log: (message: string) => void,
+): Promise<number> {
+  // Fetched out here: inside there is no network.
+  await findKernel({ progress: log, tuned: false })
+  return withAmdHost(
+    async host => {
+      const report = join(host.share, 'report.json')
+      const command = [process.execPath, '--import', 'tsx', 'bench/main.ts', ...args, '--json', report]
+      const { status } = await host.run(command, {
+        cwd: ROOT,
+        timeoutMs: LIMIT_MS,
+        env: { VITRINE_BENCH_ACCEL: 'kvm', VITRINE_HOME: process.env.VITRINE_HOME ?? '' },
+        onOutput: (bytes, stream) => process[stream].write(bytes),
+      })
+      if (status === 0 && json !== undefined) copyFileSync(report, json)
+      return status
+    },
+    { log },
+  )
+}

@@ -1,0 +1,22 @@
+/** `vitrine run -- true` as a user types it: with a boot, and from a template. */
+import { spawnSync } from 'node:child_process'
+import { assetPath } from '../../src/host/assets.ts'
+import type { Sample } from '../harness/benchmark.ts'
+
+function run(home: string, ...options: string[]): number {
+  const began = performance.now()
+  const { status, stderr } = spawnSync(process.execPath, [assetPath('cli.js'), 'run', ...options, '--', 'true'], {
+    env: { ...process.env, VITRINE_HOME: home },
+    encoding: 'utf8',
+  })
+  const ms = performance.now() - began
+  if (status !== 0) throw new Error(`vitrine run ended with ${status}: ${stderr}`)
+  return ms
+}
+
+export function sampleTemplate(home: string): Sample {
+  run(home) // leaves the template, if there is none
+  const cold = run(home, '--cold')
+  const warm = run(home)
+  return { 'vitrine run -- true, cold': cold, 'vitrine run -- true, warm': warm, 'cold / warm': cold / warm }
+}
