@@ -7,7 +7,7 @@ const { stdout, exitCode } = await box.exec('sh', ['-c', 'echo "$GREETING from $
 console.log(stdout.trim(), `(status ${exitCode})`)
 
 await box.files.write('/root/notes.txt', 'one\ntwo\nthree\n')
-const sort = await box.spawn('sort', ['-r', '/root/notes.txt'])
+const sort = box.spawn('sort', ['-r', '/root/notes.txt'])
 sort.stdin.end()
 for await (const chunk of sort.stdout) process.stdout.write(chunk)
 await sort.exit

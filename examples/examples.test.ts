@@ -27,6 +27,17 @@ describe('examples', () => {
     expect([stdout, status]).toEqual(['Hi\nended by power-off\n', 0])
   })
 
+  it('single-step walks through a guest and its page tables', () => {
+    const { stdout, status } = run('single-step.ts')
+    const lines = stdout.split('\n')
+    expect(lines.filter(line => /^0x10000\w: /.test(line)).map(line => line.split('  ')[1])).toEqual([
+      ...['rax = 0x200000', 'rbx = 0x1111', '', 'rbx = 0x2222', ''],
+    ])
+    expect(lines.filter(line => /^level \d/.test(line))).toHaveLength(3)
+    expect(lines.at(-2)).toBe('ended by power-off')
+    expect(status).toBe(0)
+  })
+
   it.skipIf(!linux)(
     'machine boots Linux, types at it, and sees it power off',
     () => {
@@ -44,6 +55,52 @@ describe('examples', () => {
       const { stdout, status } = run('box.ts')
       expect(stdout).toBe(
         'hello from Linux (status 0)\ntwo\nthree\none\nstopped; starting again\n3 lines are still there\n',
+      )
+      expect(status).toBe(0)
+    },
+    180_000,
+  )
+
+  it.skipIf(!linux)(
+    'sandbox keeps code within its limits',
+    () => {
+      const { stdout, status } = run('sandbox.ts')
+      expect(
+        stdout
+          .trim()
+          .split('\n')
+          .map(line => line.split('  ->  ')[1]),
+      ).toEqual([
+        "said '6' (status 0)",
+        "said '1000 status 1' (status 0)",
+        "said '' (status 7)",
+        'was ended by SIGSEGV',
+        'took too long',
+        'wrote too much',
+      ])
+      expect(status).toBe(0)
+    },
+    180_000,
+  )
+
+  it.skipIf(!linux)(
+    'snapshot puts a box back',
+    () => {
+      const { stdout, status } = run('snapshot.ts')
+      expect(stdout).toBe(
+        'counted to 1\nsaved\ncounted to 2 then 3 and the file is gone\nput back: counted to 2 and the file says precious\n\n',
+      )
+      expect(status).toBe(0)
+    },
+    180_000,
+  )
+
+  it.skipIf(!linux)(
+    'fork gives each branch its own answer',
+    () => {
+      const { stdout, status } = run('fork.ts')
+      expect(stdout).toBe(
+        'branch 1: 500500\nbranch 2: 1001000\nbranch 3: 1501500\nthe first box still has 1000 /tmp/numbers\n',
       )
       expect(status).toBe(0)
     },
