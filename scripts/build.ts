@@ -3,6 +3,8 @@
  *
  *   npm run build                 all of it; WebAssembly and guest programs only when their sources changed
  *   npm run build -- js wasm      only these parts (js, types, wasm, guest)
+ *   npm run build -- --if-needed  nothing at all when no source is newer than the last build
+ *   WASM_NAMES=1 npm run build    with the names of functions in WebAssembly, for profiles
  */
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -16,12 +18,15 @@ import {
   renameSync,
   rmSync,
   statSync,
+  writeFileSync,
 } from 'node:fs'
+import { createRequire } from 'node:module'
 import { homedir } from 'node:os'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import * as esbuild from 'esbuild'
 import { WASM_MODULES, type WasmModuleSpec } from '../wasm/modules.ts'
+import { precompileBundle, precompileWasm } from './precompile.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const DIST = join(ROOT, 'dist')
@@ -49,34 +54,71 @@ function run(command: string, args: readonly string[], remedy: string): void {
 
 const tool = (name: string): string => join(ROOT, 'node_modules', '.bin', name)
 
-/** Entry points: the library, the CLI, and every `*.worker.ts` or `*.process.ts`, which start threads and processes. */
+const BUNDLE = {
+  absWorkingDir: ROOT,
+  outdir: DIST,
+  bundle: true,
+  platform: 'node',
+  target: 'node20',
+  sourcemap: 'linked',
+  logLevel: 'warning',
+} as const
+
+/** Modules of Node's own that take milliseconds to load, in every thread again, and that most starts do without. */
+const LATE = /^node:(?:crypto|net|zlib|readline)$/
+
+/** Puts a module of getters in the place of each, so that it is loaded when something of it is first used. */
+const loadLate: esbuild.Plugin = {
+  name: 'late',
+  setup(build) {
+    build.onResolve({ filter: LATE }, ({ path, namespace }) =>
+      namespace === 'late' ? { path, external: true } : { path, namespace: 'late' },
+    )
+    build.onLoad({ filter: LATE, namespace: 'late' }, ({ path }) => {
+      const names = JSON.stringify(Object.keys(createRequire(import.meta.url)(path) as object))
+      const getter = `{ enumerable: true, get: () => require('${path}')[name] }`
+      return { contents: `for (const name of ${names}) Object.defineProperty(exports, name, ${getter})` }
+    })
+  },
+}
+
+/**
+ * The library is ES modules. The CLI and every `*.worker.ts` and `*.process.ts`, which start threads and processes, are one
+ * CommonJS file each: starting is what a box waits for, and the loader of ES modules, a file at a time, is a good part of it.
+ */
 async function buildJs(): Promise<void> {
   for (const old of existsSync(DIST) ? readdirSync(DIST) : []) {
-    if (/\.js(\.map)?$/.test(old)) rmSync(join(DIST, old))
+    if (/\.(c?js(\.map)?|code)$/.test(old)) rmSync(join(DIST, old))
   }
-  const entries: Record<string, string> = {}
-  if (existsSync(join(ROOT, 'src/index.ts'))) entries.index = 'src/index.ts'
-  if (existsSync(join(ROOT, 'src/cli/main.ts'))) entries.cli = 'src/cli/main.ts'
+  const programs: Record<string, string> = { cli: 'src/cli/main.ts' }
   for (const file of filesBelow(join(ROOT, 'src'))) {
     const match = /([^/]+\.(?:worker|process))\.ts$/.exec(file)
-    if (match) entries[match[1]!] = file
+    if (match) programs[match[1]!] = file
   }
-  if (Object.keys(entries).length === 0) return
-  await esbuild.build({
-    absWorkingDir: ROOT,
-    entryPoints: entries,
-    outdir: DIST,
-    bundle: true,
-    splitting: true,
-    format: 'esm',
-    platform: 'node',
-    target: 'node20',
-    packages: 'external',
-    sourcemap: 'linked',
-    chunkNames: 'chunk-[hash]',
-    logLevel: 'warning',
-  })
-  if (entries.cli) chmodSync(join(DIST, 'cli.js'), 0o755)
+  await Promise.all([
+    esbuild.build({
+      ...BUNDLE,
+      entryPoints: { index: 'src/index.ts' },
+      splitting: true,
+      format: 'esm',
+      packages: 'external',
+      chunkNames: 'chunk-[hash]',
+    }),
+    esbuild.build({
+      ...BUNDLE,
+      entryPoints: programs,
+      format: 'cjs',
+      outExtension: { '.js': '.cjs' },
+      // koffi finds its own native part beside itself.
+      external: ['koffi'],
+      define: { 'import.meta.url': 'bundleUrl' },
+      banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
+      plugins: [loadLate],
+    }),
+  ])
+  for (const name of Object.keys(programs)) precompileBundle(join(DIST, `${name}.cjs`))
+  writeFileSync(join(DIST, 'cli.js'), "#!/usr/bin/env node\nimport './cli.cjs'\n")
+  for (const name of ['cli.js', 'cli.cjs']) chmodSync(join(DIST, name), 0o755)
 }
 
 function buildTypes(): void {
@@ -103,6 +145,8 @@ function wasmArguments(spec: WasmModuleSpec): string[] {
     ...features.flatMap(feature => ['--enable', feature]),
     ...memory,
     ...(spec.exportTable ? ['--exportTable'] : []),
+    // Names of functions, for profiles.
+    ...(process.env.WASM_NAMES ? ['--debug'] : []),
   ]
 }
 
@@ -123,6 +167,8 @@ function buildWasmModule(spec: WasmModuleSpec): void {
     renameSync(temporary, cached)
   }
   copyFileSync(cached, output)
+  // Small ones are compiled sooner than read.
+  if (spec.name === 'cpu') precompileWasm(output)
 }
 
 function buildGuest(): void {
@@ -142,6 +188,25 @@ function buildGuest(): void {
   }
 }
 
+/** One text for all that a running box depends on: templates of another build are not used. */
+function buildIdentity(): void {
+  const hash = createHash('sha256')
+  for (const file of filesBelow(DIST).sort()) {
+    if (/\/(?:[^/]+\.c?js|wasm\/[^/]+|guest\/[^/]+)$/.test(file)) hash.update(basename(file)).update(readFileSync(file))
+  }
+  writeFileSync(join(DIST, 'build-id'), `${hash.digest('hex')}\n`)
+}
+
+/** Whether anything that is built from changed since all of it was built. Folders count: what is removed changes them. */
+function isBuilt(): boolean {
+  const folders = ['src', 'wasm', 'guest'].map(name => join(ROOT, name))
+  const below = folders.flatMap(folder =>
+    readdirSync(folder, { recursive: true }).map(path => join(folder, String(path))),
+  )
+  const others = ['scripts/build.ts', 'package.json', 'package-lock.json'].map(name => join(ROOT, name))
+  return isFresh(join(DIST, 'complete'), [...folders, ...below, ...others])
+}
+
 const PARTS: Record<string, () => void | Promise<void>> = {
   wasm: () => WASM_MODULES.forEach(buildWasmModule),
   guest: buildGuest,
@@ -149,8 +214,11 @@ const PARTS: Record<string, () => void | Promise<void>> = {
   types: buildTypes,
 }
 
-const wanted = process.argv.slice(2)
+const wanted = process.argv.slice(2).filter(argument => argument !== '--if-needed')
+if (process.argv.includes('--if-needed') && isBuilt()) process.exit(0)
 for (const name of wanted)
   if (!PARTS[name]) throw new Error(`unknown part '${name}': one of ${Object.keys(PARTS).join(', ')}`)
 mkdirSync(DIST, { recursive: true })
 for (const [name, build] of Object.entries(PARTS)) if (wanted.length === 0 || wanted.includes(name)) await build()
+buildIdentity()
+if (wanted.length === 0) writeFileSync(join(DIST, 'complete'), '')

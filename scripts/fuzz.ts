@@ -22,10 +22,30 @@ const TARGETS: Readonly<Record<string, FuzzTarget>> = {
     usage: '[--seed N] [--seconds N]',
     load: () => import('../test/soft/fuzz.ts'),
   },
+  kernel: {
+    what: 'damaged ELF files, bzImages and compressed data: a kernel or a typed error, and what gzip, lz4, xz and zstd give',
+    usage: '[--seed N] [--count N]',
+    load: () => import('../test/boot/fuzz.ts'),
+  },
   net: {
     what: 'the network on damaged frames of every protocol: it must neither throw nor open what is not allowed',
     usage: '[--seed N] [--count N]',
     load: () => import('../src/net/testing/fuzz.ts'),
+  },
+  snapshot: {
+    what: 'exported snapshots, manifests, layers and file systems, damaged or forged: refused with a typed error, or whole',
+    usage: '[--seed N] [--count N]',
+    load: () => import('../test/snapshot/fuzz.ts'),
+  },
+  'snapshot-kill': {
+    what: 'a store whose users are killed at random moments: every snapshot is absent or whole',
+    usage: '[--seed N] [--count N]',
+    load: () => import('../src/snapshot/testing/kills.ts'),
+  },
+  qcow2: {
+    what: 'the QCOW2 engine: random operations judged by qemu-img, power cuts at every write, damaged images',
+    usage: '[--seed N] [--count N] [--steps N]',
+    load: () => import('../test/qcow2/fuzz.ts'),
   },
   virtio: {
     what: 'every virtio device against a driver that now and then breaks the rules',

@@ -5,7 +5,10 @@ import { DEBIAN_PACKAGES, type DebianPackage } from './debian-packages.ts'
 
 const LISTS = '/var/lib/apt/lists'
 
-export const absentPackages = (): DebianPackage[] => DEBIAN_PACKAGES.filter(({ file }) => !existsSync(file))
+const absentOf = (packages: readonly DebianPackage[]): DebianPackage[] =>
+  packages.filter(({ file }) => !existsSync(file))
+
+export const absentPackages = (): DebianPackage[] => absentOf(DEBIAN_PACKAGES)
 
 function aptGet(...args: string[]): boolean {
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
@@ -23,13 +26,16 @@ const hasLists = (): boolean => existsSync(LISTS) && readdirSync(LISTS).some(fil
  * Installs what is absent, if this is root on a system with apt. Returns what is still absent afterwards; a failure to
  * install is not an error here, since the tests that need the package say so themselves.
  */
-export function provision(log: (message: string) => void): DebianPackage[] {
-  const mayInstall = process.getuid?.() === 0 && existsSync('/usr/bin/apt-get')
+export function provision(
+  log: (message: string) => void,
+  packages: readonly DebianPackage[] = DEBIAN_PACKAGES,
+  mayInstall = process.getuid?.() === 0 && existsSync('/usr/bin/apt-get'),
+): DebianPackage[] {
   if (mayInstall && !hasLists()) {
     log('fetching the lists of Debian packages')
     aptGet('update')
   }
-  const absent = absentPackages()
+  const absent = absentOf(packages)
   if (absent.length === 0) return []
   const names = absent.map(({ name }) => name)
   if (mayInstall) {
@@ -38,11 +44,11 @@ export function provision(log: (message: string) => void): DebianPackage[] {
     // Lists that are too old name packages that the archive no longer has.
     if (!install() && aptGet('update')) install()
   }
-  const left = absentPackages()
+  const left = absentOf(packages)
   if (left.length > 0) {
     log('not installed, so the tests that need them are skipped:')
     for (const { name, reason } of left) log(`  ${name}: ${reason}`)
-    log(`to install them: apt-get install ${left.map(({ name }) => name).join(' ')}`)
+    log(`to install them: sudo apt-get install ${left.map(({ name }) => name).join(' ')}`)
   }
   return left
 }
