@@ -1,4 +1,5 @@
 /** Boxes on a real guest, end to end: the base image, Debian's cloud kernel, whichever accelerator this machine has. */
+import { spawnSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -11,6 +12,8 @@ const scratch = mkdtempSync(join(tmpdir(), 'vitrine-boxes-'))
 /** The default home: its images and kernels are kept from run to run. The box is this test's own. */
 const runtime = new Runtime({ defaults: { memoryMib: 256 } })
 const BOOT_MS = 120_000
+/** `VITRINE_EXEC_MIB=1024` for a whole gibibyte; it takes minutes on the software CPU. */
+const STREAM_MIB = Number(process.env.VITRINE_EXEC_MIB ?? 32)
 let box: Box
 
 beforeAll(async () => {
@@ -34,14 +37,87 @@ describe('a box', () => {
     await expect(box.exec('no-such-command')).rejects.toMatchObject({ code: 'ENOENT' })
   })
 
+  it('runs lines of its shell, with input, listeners and a limit', { timeout: BOOT_MS }, async () => {
+    const heard: string[] = []
+    const { stdout, stderr } = await box.sh('wc -c; echo "$A" >&2', {
+      input: randomBytes(100_000),
+      env: { A: 'b' },
+      onStderr: chunk => heard.push(chunk.toString()),
+    })
+    expect([stdout.trim(), stderr, heard.join('')]).toEqual(['100000', 'b\n', 'b\n'])
+    await expect(box.exec('yes', [], { maxOutputBytes: 100_000 })).rejects.toMatchObject({ code: 'OUTPUT_LIMIT' })
+    expect((await box.exec('pidof', ['yes'])).exitCode).toBe(1)
+  })
+
   it('has the time of the host', { timeout: BOOT_MS }, async () => {
     const guest = Number((await box.exec('date', ['+%s'])).stdout)
     expect(Math.abs(guest - Date.now() / 1000)).toBeLessThan(30)
   })
 
+  it('reports exit codes and signals as a shell does', { timeout: BOOT_MS }, async () => {
+    const scripts = [
+      'true',
+      'exit 255',
+      'exit 256',
+      'kill -TERM $$',
+      'kill -SEGV $$',
+      'kill -PIPE $$',
+      'kill -34 $$',
+      'no-such-thing',
+      '/etc',
+    ]
+    for (const script of scripts) {
+      const here = spawnSync('sh', ['-c', `sh -c '${script}' 2>/dev/null; echo $?`], { encoding: 'utf8' })
+      expect([script, (await box.exec('sh', ['-c', script])).exitCode]).toEqual([script, Number(here.stdout)])
+    }
+    await expect(box.exec('/etc')).rejects.toMatchObject({ code: 'EACCES' })
+    const killed = box.spawn('sh', ['-c', 'echo before; sleep 1000 & wait'])
+    await new Promise(resolve => killed.stdout.once('readable', resolve))
+    killed.kill('SIGKILL')
+    expect(await killed.result()).toMatchObject({
+      stdout: 'before\n',
+      exitCode: 137,
+      signal: 'SIGKILL',
+      timedOut: false,
+    })
+    const late = await box.exec('sh', ['-c', 'echo before; sleep 1000'], { timeoutMs: 1000 })
+    expect(late).toMatchObject({ stdout: 'before\n', exitCode: 137, timedOut: true })
+    // What a command started goes with it.
+    expect((await box.exec('pidof', ['sleep'])).stdout).toBe('')
+  })
+
+  it('runs 200 commands at once', { timeout: BOOT_MS }, async () => {
+    const results = await Promise.all(
+      Array.from({ length: 200 }, (_, i) =>
+        box.exec('sh', ['-c', `read x; echo ${i}; echo ${-i} >&2; exit ${i % 50}`]),
+      ),
+    )
+    expect(results.map(({ stdout, stderr, exitCode }) => [stdout, stderr, exitCode])).toEqual(
+      results.map((_, i) => [`${i}\n`, `${-i}\n`, i % 50]),
+    )
+  })
+
+  it(`gives back ${STREAM_MIB} MiB unharmed`, { timeout: Math.max(BOOT_MS, STREAM_MIB * 2000) }, async () => {
+    const block = randomBytes(2 ** 20 - 8)
+    await box.files.write('/tmp/block', block)
+    // Every piece is numbered, so that one lost, doubled or moved shows.
+    const script = `i=0; while [ $i -lt ${STREAM_MIB} ]; do printf %08d $i; cat /tmp/block; i=$((i + 1)); done`
+    const execution = box.spawn('sh', ['-c', script])
+    const [here, there] = [createHash('sha256'), createHash('sha256')]
+    for (let i = 0; i < STREAM_MIB; i++) here.update(String(i).padStart(8, '0')).update(block)
+    let bytes = 0
+    execution.stdout.on('data', (chunk: Buffer) => {
+      there.update(chunk)
+      bytes += chunk.length
+    })
+    expect((await execution.exit).exitCode).toBe(0)
+    expect(bytes).toBe(STREAM_MIB * 2 ** 20)
+    expect(there.digest('hex')).toBe(here.digest('hex'))
+  })
+
   it('takes input to its end and gives all output back', { timeout: BOOT_MS }, async () => {
     const data = randomBytes(1_000_000)
-    const execution = await box.spawn('sha256sum')
+    const execution = box.spawn('sha256sum')
     execution.stdin.end(data)
     expect((await execution.result()).stdout.slice(0, 64)).toBe(createHash('sha256').update(data).digest('hex'))
     const { stdoutBytes } = await box.exec('sh', ['-c', 'seq 1 200000'])
@@ -81,8 +157,12 @@ describe('a box', () => {
 
   it('keeps its files when it is stopped and started', { timeout: BOOT_MS * 2 }, async () => {
     await box.files.write('/root/kept', 'still here')
+    const states: string[] = []
+    box.on('state', state => states.push(state))
+    box.once('exit', ({ reason }) => states.push(reason))
     await box.stop()
     expect(box.state).toBe('stopped')
+    expect(states).toEqual(['stopped', 'stopped'])
     const same = await Box.get(box.name, runtime)
     expect(await same.files.readText('/root/kept')).toBe('still here')
     expect(same.state).toBe('running')
@@ -94,7 +174,7 @@ describe('a box', () => {
     await box.files.write('/root/synced', 'on disk')
     await box.exec('sync')
     const exited = new Promise(resolve => box.once('exit', resolve))
-    const sleeping = await box.spawn('sleep', ['1000'])
+    const sleeping = box.spawn('sleep', ['1000'])
     await sleeping.pid
     process.kill((await box.vmm()).pid, 'SIGKILL')
     expect(await exited).toMatchObject({ reason: 'vmm-failed' })

@@ -9,7 +9,7 @@ export default defineConfig({
     include: ['test/kvm/**/*.kvm.test.ts', 'src/kvm/**/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,
-    testTimeout: 180_000,
-    hookTimeout: 180_000,
+    testTimeout: 400_000,
+    hookTimeout: 400_000,
   },
 })

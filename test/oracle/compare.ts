@@ -3,26 +3,9 @@ import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { GENERAL_REGISTERS } from '../../src/accel/contract.ts'
 import * as layout from './case.ts'
 
-const NAMES = [
-  'rax',
-  'rcx',
-  'rdx',
-  'rbx',
-  'rsp',
-  'rbp',
-  'rsi',
-  'rdi',
-  'r8',
-  'r9',
-  'r10',
-  'r11',
-  'r12',
-  'r13',
-  'r14',
-  'r15',
-]
 /** CF PF AF ZF SF TF DF OF. RF is set by faults on real processors only; IF, IOPL and ID are the system's. */
 const COMPARED_FLAGS = 0xdd5
 
@@ -45,7 +28,8 @@ export function differences(info: layout.CaseInfo, a: DataView, b: DataView): st
     if (info.tolerance !== 'fxsave' && info.tolerance !== 'area')
       check('cr2', a.getBigUint64(layout.CR2, true), b.getBigUint64(layout.CR2, true))
   }
-  for (const [i, name] of NAMES.entries()) check(name, a.getBigUint64(i * 8, true), b.getBigUint64(i * 8, true))
+  for (const [i, name] of GENERAL_REGISTERS.entries())
+    check(name, a.getBigUint64(i * 8, true), b.getBigUint64(i * 8, true))
   const mask = COMPARED_FLAGS & ~info.undefinedFlags
   check('flags', a.getUint32(layout.RFLAGS, true) & mask, b.getUint32(layout.RFLAGS, true) & mask)
   compareFpu(info, a, b, check, found)
@@ -126,7 +110,7 @@ export function describe(batch: layout.Batch, index: number, found: readonly str
   const lines = [
     `${batch.infos[index]!.name}: ${Buffer.from(code).toString('hex')}  ${disassemble(code, view.getBigUint64(layout.RIP, true))}`,
     `  rip=${hex(view.getBigUint64(layout.RIP, true))} rflags=${hex(view.getBigUint64(layout.RFLAGS, true))} fcw=${hex(view.getUint16(layout.FX, true))} fsw=${hex(view.getUint16(layout.FX + 2, true))} ftw=${hex(view.getUint8(layout.FX + 4))} mxcsr=${hex(view.getUint32(layout.FX + 24, true))}`,
-    `  ${NAMES.map((name, i) => `${name}=${hex(view.getBigUint64(i * 8, true))}`).join(' ')}`,
+    `  ${GENERAL_REGISTERS.map((name, i) => `${name}=${hex(view.getBigUint64(i * 8, true))}`).join(' ')}`,
   ]
   const vector = (at: number): string =>
     `${view

@@ -79,7 +79,7 @@ export class Soft {
     this.#tables()
     for (let i = 0; i < this.#pattern.length; i++) this.#pattern[i] = layout.patternByte(i)
     this.#ram(DATA).set(this.#pattern)
-    const settings = { threshold: 1, batch: 1, patience: 0, everyEdge: true }
+    const settings = { threshold: 1, batch: 1, patience: 0, everyEdge: true, background: false }
     if (tier === 'compiler') this.#jit = new JitTier(this.#memory, this.#state, this.#cpu, settings)
   }
 

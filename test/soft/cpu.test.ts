@@ -39,6 +39,50 @@ describe('programs', () => {
     expect(vcpu.counters().codeWrites).toBeGreaterThan(100)
   })
 
+  it.each(['interpreter', 'compiler'] as const)(
+    'sees a change in either part of an instruction across two pages: %s',
+    tier => {
+      const rounds = 300
+      const { vcpu, io } = microMachine(
+        assemble(
+          'bc 00 00 09 00 bf fd 1f 10 00', // mov esp, 0x90000; mov edi, 0x101ffd
+          'c6 07 b8 c7 47 01 00 00 00 00 c6 47 05 c3', // there: mov eax, 0; ret
+          'b9 2c 01 00 00 31 db', // mov ecx, 300; xor ebx, ebx
+          '88 4f 04', // loop: mov [rdi+4], cl: in the second page
+          'ff d7 01 c3', // call rdi; add ebx, eax
+          'f6 c1 07 75 03 88 4f 01', // every eighth time: mov [rdi+1], cl: in the first page
+          'ff c9 75 ed', // dec ecx; jne loop
+          '89 d8 e7 80', // mov eax, ebx; out 0x80, eax
+          'b9 e8 03 00 00 ff d7 ff c9 75 fa', // 1,000 calls without a change
+          POWER_OFF,
+        ),
+        { tier },
+      )
+      expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+      let [sum, low] = [0, 0]
+      for (let count = rounds; count > 0; count--) {
+        sum = (sum + (((count & 0xff) << 24) | low)) >>> 0
+        if ((count & 7) === 0) low = count & 0xff
+      }
+      expect(io.written[0]!.value).toBe(sum)
+      expect(vcpu.counters().blocksDecoded).toBeLessThan(3 * rounds)
+    },
+  )
+
+  it('goes on in code that another thread compiled meanwhile', () => {
+    const { vcpu, io } = microMachine(
+      // mov ecx, 0x7fffffff; loop: inc rax; dec ecx; jne loop
+      assemble('b9 ff ff ff 7f 48 ff c0 ff c9 75 f9', POWER_OFF),
+    )
+    for (let steps = 0; vcpu.counters().compiledInstructions! < 1_000_000; steps++) {
+      if (steps > 300_000) expect.fail('nothing was compiled')
+      vcpu.slice(io, 5000)
+    }
+    const [rax, rcx] = vcpu.readRegisters().general
+    expect(rax! + rcx!).toBe(0x7fff_ffffn)
+    vcpu.close()
+  })
+
   it('reports a triple fault with the registers', () => {
     const { vcpu, io } = microMachine(TRIPLE_FAULT)
     const exit = vcpu.run(io)
@@ -144,11 +188,11 @@ describe('state', () => {
 
   it('is saved and restored into another machine', () => {
     const one = microMachine(LOOP)
-    one.vcpu.step(one.io, 10_000)
+    one.vcpu.slice(one.io, 10_000)
     const two = microMachine(LOOP)
     two.vcpu.restore(one.vcpu.save())
-    one.vcpu.step(one.io, 5000)
-    two.vcpu.step(two.io, 5000)
+    one.vcpu.slice(one.io, 5000)
+    two.vcpu.slice(two.io, 5000)
     expect(two.vcpu.readRegisters()).toEqual(one.vcpu.readRegisters())
     expect(() => two.vcpu.restore(new Uint8Array(100))).toThrow(/not a saved vCPU/)
   })
@@ -158,7 +202,7 @@ describe('state', () => {
     const program = assemble('0f 31 48 01 c3 48 c1 c3 05 53 59 eb f3')
     const run = (): string => {
       const { vcpu, io, memory } = microMachine(program, { deterministic: true })
-      for (let round = 0; round < 20; round++) vcpu.step(io, 10_000)
+      for (let round = 0; round < 20; round++) vcpu.slice(io, 10_000)
       const registers = JSON.stringify(vcpu.readRegisters(), (_key, value) => String(value))
       return createHash('sha256').update(registers).update(memory.bytes.subarray(RAM_OFFSET)).digest('hex')
     }
@@ -171,7 +215,7 @@ describe('state', () => {
     const places: number[] = []
     for (let step = 0; step < 6; step++) {
       places.push(Number(vcpu.readRegisters().rip) - CODE)
-      vcpu.step(io, 1)
+      vcpu.slice(io, 1)
     }
     expect(places).toEqual([0, 3, 6, 10, 13, 0])
   })
@@ -207,7 +251,7 @@ describe('hostile guests', () => {
           })
         }
         for (let slice = 0; slice < 10; slice++) {
-          const exit = vcpu.step(io, 2000)
+          const exit = vcpu.slice(io, 2000)
           if (exit !== 0 && exit !== 1) break
         }
         expect(outside()).toBe(before)

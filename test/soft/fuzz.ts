@@ -81,7 +81,7 @@ export function hostileCase(seed: number, instructions = 18_000): boolean {
   hostileState(vcpu, next)
   const slice = 1500
   for (let done = 0; done < instructions; done += slice) {
-    const exit = vcpu.step(io, slice)
+    const exit = vcpu.slice(io, slice)
     if (exit !== EXIT_BUDGET && exit !== EXIT_HALT) break
   }
   // The devices' part lies next to ours and was never used here.

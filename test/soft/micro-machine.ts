@@ -2,7 +2,7 @@
 import type { IoHandler, SoftOptions } from '../../src/accel/contract.ts'
 import { loadProgram } from '../../src/machine/boot/program.ts'
 import { GuestMemory } from '../../src/memory/guest-memory.ts'
-import { openSoftVcpu, type SoftVcpu } from '../../src/soft/vcpu.ts'
+import { SoftVcpu } from '../../src/soft/vcpu.ts'
 import { SoftVm } from '../../src/soft/vm.ts'
 
 export interface MicroMachine {
@@ -38,7 +38,7 @@ export function microMachine(program: Uint8Array, soft: SoftOptions = {}, mib = 
   const memory = GuestMemory.create(mib)
   const vm = new SoftVm({ memory, cpus: 1, soft })
   const entry = loadProgram(memory, program)
-  const vcpu = openSoftVcpu(vm.vcpuTicket(0))
+  const vcpu = new SoftVcpu(vm.vcpuTicket(0))
   vcpu.reset()
   vcpu.writeSystemRegisters({ ...vcpu.readSystemRegisters(), ...entry.system })
   vcpu.writeRegisters(entry.registers)

@@ -40,6 +40,8 @@ export interface AmdHostOptions {
 export interface RunOptions {
   /** The host is ended when a command takes longer: what hangs in it cannot be trusted to go away. */
   readonly timeoutMs?: number
+  /** The same when it prints nothing for so long. */
+  readonly silenceMs?: number
   readonly cwd?: string
   readonly env?: Readonly<Record<string, string>>
   onOutput?(bytes: Buffer, stream: 'stdout' | 'stderr'): void
@@ -152,25 +154,37 @@ export class AmdHost {
   async #runNow(argv: readonly string[], options: RunOptions): Promise<RunResult> {
     const id = randomBytes(8).toString('hex')
     const script = join(this.share, `${id}.sh`)
+    let silence: NodeJS.Timeout | undefined
     writeFileSync(script, scriptOf(argv, options))
     const collect = (stream: OutputStream, name: 'stdout' | 'stderr') => {
       const chunks: Buffer[] = []
       return new Promise<{ status: number; text: string }>(resolve => {
         const onBytes = (bytes: Buffer) => {
           chunks.push(bytes)
+          silence?.refresh()
           options.onOutput?.(bytes, name)
         }
         stream.begin(id, onBytes, status => resolve({ status, text: Buffer.concat(chunks).toString() }))
       })
     }
     const timeoutMs = options.timeoutMs ?? 120_000
-    let timer: NodeJS.Timeout | undefined
+    const timers: NodeJS.Timeout[] = []
     const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        void this.#qemu.kill()
-        const what = `'${argv.join(' ')}' took more than ${timeoutMs / 1000} s in the emulated host, which was ended`
-        reject(new TestbedError('timeout', what))
-      }, timeoutMs)
+      const limit = (afterMs: number, what: string): NodeJS.Timeout => {
+        const timer = setTimeout(() => {
+          void this.#qemu.kill()
+          reject(
+            new TestbedError(
+              'timeout',
+              `'${argv.join(' ')}' ${what} ${afterMs / 1000} s in the emulated host, which was ended`,
+            ),
+          )
+        }, afterMs)
+        timers.push(timer)
+        return timer
+      }
+      limit(timeoutMs, 'took more than')
+      if (options.silenceMs !== undefined) silence = limit(options.silenceMs, 'said nothing for')
     })
     const died = this.#qemu.ended.then(why => {
       const tail = this.consoleLog.trimEnd().split('\n').slice(-12).join('\n')
@@ -184,7 +198,7 @@ export class AmdHost {
       const [out, err] = await Promise.race([both, timeout, died])
       return { status: out.status, stdout: out.text, stderr: err.text }
     } finally {
-      clearTimeout(timer)
+      for (const timer of timers) clearTimeout(timer)
       rmSync(script, { force: true })
     }
   }

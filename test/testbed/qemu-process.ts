@@ -1,13 +1,14 @@
 /** The QEMU process that is the emulated host: how it is started, watched while it boots, and ended. */
 import { type ChildProcess, spawn } from 'node:child_process'
-import { appendFileSync, readFileSync } from 'node:fs'
+import { appendFileSync, readdirSync, readFileSync } from 'node:fs'
 import type { Duplex } from 'node:stream'
 import { TestbedError } from './errors.ts'
 import type { HostKernel } from './host-kernel.ts'
 
 /**
  * QEMU's TCG hangs now and then while the host boots: a boot that prints nothing for this much of its own CPU time
- * spins, one that prints nothing for this long sleeps. On a busy machine much time may pass with nothing wrong.
+ * spins, one that prints nothing for this long sleeps. On a busy machine much time may pass with nothing wrong: what a thread
+ * of it spent waiting for a processor does not count.
  */
 const STALL_CPU_MS = 25_000
 const STALL_MS = 90_000
@@ -49,6 +50,18 @@ function cpuMs(pid: number): number {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     return (Number(fields[11]) + Number(fields[12])) * 10
+  } catch {
+    return 0
+  }
+}
+
+/** For how long the thread that waited longest for a processor has done so, since it started. */
+function waitedMs(pid: number): number {
+  try {
+    const waits = readdirSync(`/proc/${pid}/task`).map(thread =>
+      Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ')[1]),
+    )
+    return Math.max(...waits) / 1e6
   } catch {
     return 0
   }
@@ -102,17 +115,19 @@ export class QemuProcess {
     return new Promise((resolve, reject) => {
       const fail = (why: string) => reject(new TestbedError('boot-failed', `the emulated host did not come up: ${why}`))
       const began = Date.now()
-      let printed = { at: began, cpuMs: 0 }
+      const pid = this.#child.pid!
+      let printed = { at: began, cpuMs: 0, waitedMs: 0 }
       const look = setInterval(() => {
-        const [silentMs, silentCpuMs] = [Date.now() - printed.at, cpuMs(this.#child.pid!) - printed.cpuMs]
-        if (silentMs > STALL_MS || silentCpuMs > STALL_CPU_MS)
-          fail(`nothing on its console for ${silentMs / 1000} s, ${silentCpuMs / 1000} s of them its own`)
-        else if (Date.now() - began > BOOT_LIMIT_MS) fail(`not in ${BOOT_LIMIT_MS / 1000} s`)
+        const [silentMs, silentCpuMs] = [Date.now() - printed.at, cpuMs(pid) - printed.cpuMs]
+        const starvedMs = waitedMs(pid) - printed.waitedMs
+        const times = `${silentMs / 1000} s, ${silentCpuMs / 1000} s of them its own, ${starvedMs / 1000} s waiting for a processor`
+        if (silentMs - starvedMs > STALL_MS || silentCpuMs > STALL_CPU_MS) fail(`nothing on its console for ${times}`)
+        else if (Date.now() - began - waitedMs(pid) > BOOT_LIMIT_MS) fail(`not in ${BOOT_LIMIT_MS / 1000} s`)
       }, LOOK_MS)
       let booting = true
       this.#child.stdout!.on('data', (bytes: Buffer) => {
         appendFileSync(consoleLog, bytes)
-        if (booting) printed = { at: Date.now(), cpuMs: cpuMs(this.#child.pid!) }
+        if (booting) printed = { at: Date.now(), cpuMs: cpuMs(pid), waitedMs: waitedMs(pid) }
       })
       let greeting = ''
       this.commands.on('data', (bytes: Buffer) => {

@@ -31,12 +31,25 @@ export function programFiles(path: string): Record<string, { content: Uint8Array
   return Object.fromEntries([path, ...libraries].map(file => [file, { content: readFileSync(file), mode: 0o755 }]))
 }
 
-/** Compiles the vsock program for guests into `folder`. */
-export function compileVsockPipe(folder: string): Uint8Array {
-  const output = join(folder, 'vsock-pipe')
-  const source = fileURLToPath(new URL('vsock-pipe.c', import.meta.url))
+/** Compiles a program of this folder for guests. */
+export const compileVsockPipe = (folder: string): Uint8Array => compileProgram(folder, 'vsock-pipe')
+
+export function compileProgram(folder: string, name: string): Uint8Array {
+  const output = join(folder, name)
+  const source = fileURLToPath(new URL(`${name}.c`, import.meta.url))
   execFileSync('gcc', ['-static', '-Os', '-Wall', '-Werror', '-s', '-o', output, source])
   return readFileSync(output)
+}
+
+/** What a test guest boots, with a shell script for init; it powers off after it. */
+async function testInitramfs(
+  script: string,
+  files: GuestOptions['files'] = {},
+): Promise<{ kernel: string; initrd: Uint8Array }> {
+  const kernel = await findKernel()
+  const init = new TextEncoder().encode(`${PREAMBLE}${script}\necho; echo GUEST-DONE\npoweroff -f\n`)
+  const options = { modules: kernel.modules, load: MODULES, init, busybox: '/bin/busybox', files }
+  return { kernel: kernel.path, initrd: buildInitramfs(options) }
 }
 
 const PREAMBLE = `#!/bin/busybox sh
@@ -98,22 +111,14 @@ export class TestGuest {
 
   /** Without a memory the kernel is loaded; with one it is to be restored. */
   private static async create(options: GuestOptions, memory?: GuestMemory): Promise<TestGuest> {
-    const kernel = await findKernel()
-    const script = new TextEncoder().encode(`${PREAMBLE}${options.script}\necho; echo GUEST-DONE\npoweroff -f\n`)
-    const initrd = buildInitramfs({
-      modules: kernel.modules,
-      load: MODULES,
-      init: script,
-      busybox: '/bin/busybox',
-      ...(options.files ? { files: options.files } : {}),
-    })
+    const { kernel, initrd } = await testInitramfs(options.script, options.files)
     const reports: string[] = []
     const start = (): DeviceWorker =>
-      new DeviceWorker(assetUrl('device.worker.js'), report => reports.push(report.message))
+      new DeviceWorker(assetUrl('device.worker.cjs'), report => reports.push(report.message))
     const shared = options.sharedWorker ? start() : undefined
     const devices = options.devices.map(description => new HostedDevice(shared ?? start(), description))
     const guestParts = {
-      kernel: readFileSync(kernel.path),
+      kernel: readFileSync(kernel),
       initrd,
       cmdline: 'console=ttyS0 panic=-1 quiet random.trust_cpu=on',
       memoryMib: options.memoryMib ?? 256,

@@ -17,7 +17,7 @@ import { BLOCK, blockOf } from './kill-pattern.ts'
 
 const [path, format, first] = process.argv.slice(2)
 const memory = GuestMemory.create(64)
-const device = new HostedDevice(new DeviceWorker(assetUrl('device.worker.js')), {
+const device = new HostedDevice(new DeviceWorker(assetUrl('device.worker.cjs')), {
   kind: 'blk',
   disk: { path: path!, format: format as 'raw' | 'qcow2' },
 })

@@ -1,0 +1,4 @@
+/** The network on KVM. */
+import { testNetwork } from '../net/network.ts'
+
+testNetwork('kvm', 240_000)
