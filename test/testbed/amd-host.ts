@@ -171,14 +171,11 @@ export class AmdHost {
     const timers: NodeJS.Timeout[] = []
     const timeout = new Promise<never>((_, reject) => {
       const limit = (afterMs: number, what: string): NodeJS.Timeout => {
-        const timer = setTimeout(() => {
+        const timer = setTimeout(async () => {
+          const state = await this.#qemu.examine()
           void this.#qemu.kill()
-          reject(
-            new TestbedError(
-              'timeout',
-              `'${argv.join(' ')}' ${what} ${afterMs / 1000} s in the emulated host, which was ended`,
-            ),
-          )
+          const said = `'${argv.join(' ')}' ${what} ${afterMs / 1000} s in the emulated host, which was ended`
+          reject(new TestbedError('timeout', `${said}\nIts CPUs:\n${state}`))
         }, afterMs)
         timers.push(timer)
         return timer

@@ -1,6 +1,8 @@
 /** The QEMU process that is the emulated host: how it is started, watched while it boots, and ended. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { appendFileSync, readdirSync, readFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { TestbedError } from './errors.ts'
 import type { HostKernel } from './host-kernel.ts'
@@ -14,6 +16,8 @@ const STALL_CPU_MS = 25_000
 const STALL_MS = 90_000
 const BOOT_LIMIT_MS = 300_000
 const LOOK_MS = 2000
+/** How long the monitor may take to say everything that it is asked. */
+const MONITOR_MS = 3000
 
 export interface QemuOptions {
   readonly kernel: HostKernel
@@ -26,6 +30,8 @@ export interface QemuOptions {
   readonly consoleLog: string
 }
 
+const monitorOf = (share: string): string => join(share, 'monitor')
+
 function qemuArguments(options: QemuOptions): string[] {
   const { kernel, share } = options
   const port = (fd: number, nr: number) => [
@@ -36,6 +42,7 @@ function qemuArguments(options: QemuOptions): string[] {
     ...['-M', 'q35', '-accel', 'tcg,thread=multi', '-cpu', 'max'],
     ...['-smp', String(options.cpus), '-m', String(options.memoryMiB)],
     ...['-no-reboot', '-nodefaults', '-display', 'none', '-serial', 'stdio'],
+    ...['-monitor', `unix:${monitorOf(share)},server=on,wait=off`],
     ...['-kernel', kernel.vmlinuz, '-initrd', options.initramfs],
     ...['-append', `console=ttyS0 reboot=t panic=-1 mitigations=off share=${share} modules=${kernel.root}/lib/modules`],
     ...['-virtfs', 'local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap'],
@@ -75,8 +82,11 @@ export class QemuProcess {
   readonly stdout: Duplex
   readonly stderr: Duplex
 
-  private constructor(child: ChildProcess) {
+  readonly #options: QemuOptions
+
+  private constructor(child: ChildProcess, options: QemuOptions) {
     this.#child = child
+    this.#options = options
     const [commands, stdout, stderr] = [3, 4, 5].map(fd => child.stdio[fd] as Duplex)
     this.commands = commands!
     this.stdout = stdout!
@@ -101,7 +111,7 @@ export class QemuProcess {
     const child = spawn('setpriv', ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...qemuArguments(options)], {
       stdio: ['ignore', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
     })
-    const qemu = new QemuProcess(child)
+    const qemu = new QemuProcess(child, options)
     try {
       await qemu.#waitUntilUp(options.consoleLog)
       return qemu
@@ -143,6 +153,26 @@ export class QemuProcess {
         fail(`QEMU ended: ${why}`)
       })
     })
+  }
+
+  /** What its CPUs are doing, for the report of a host that hangs: their registers and interrupt controllers. */
+  async examine(): Promise<string> {
+    const perCpu = Array.from({ length: this.#options.cpus }, (_, cpu) => `cpu ${cpu}\ninfo lapic\n`)
+    const monitor = connect(monitorOf(this.#options.share))
+    let answer = ''
+    await new Promise<void>(resolve => {
+      monitor.on('data', bytes => {
+        answer += bytes.toString()
+      })
+      monitor.on('error', error => {
+        answer += `(its monitor does not answer: ${error.message})`
+        resolve()
+      })
+      monitor.write(`info status\ninfo registers -a\n${perCpu.join('')}`)
+      setTimeout(resolve, MONITOR_MS)
+    })
+    monitor.destroy()
+    return answer
   }
 
   async kill(): Promise<void> {
