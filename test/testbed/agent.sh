@@ -3,6 +3,11 @@
 share=$(dirname "$0")
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 port() { echo /dev/"$(basename /sys/class/virtio-ports/*p"$1")"; }
+# Before anything else uses KVM; hold-kvm.c says why.
+mkfifo /run/held
+"$share/hold-kvm" </dev/null >/run/held 2>&1 &
+read -r held </run/held
+[ "$held" = held ] || echo "agent: KVM cannot be held: $held" >/dev/console
 exec 3<>"$(port 1)" 4>"$(port 2)" 5>"$(port 3)"
 echo up >&3
 while read -r id <&3; do

@@ -6,6 +6,7 @@
  *     const { status, stdout } = await host.run(['uname', '-a'])
  *   })
  */
+import { spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import {
   accessSync,
@@ -27,6 +28,7 @@ import { OutputStream } from './output-stream.ts'
 import { QemuProcess } from './qemu-process.ts'
 
 const AGENT = fileURLToPath(new URL('agent.sh', import.meta.url))
+const HOLD_KVM = fileURLToPath(new URL('hold-kvm.c', import.meta.url))
 const BUSYBOX = '/bin/busybox'
 
 export interface AmdHostOptions {
@@ -62,6 +64,7 @@ export function amdHostUnavailable(): string | null {
   if (!isThere('qemu-system-x86_64')) missing.push('qemu-system-x86')
   if (!existsSync(BUSYBOX)) missing.push('busybox-static')
   if (!isThere('cpio')) missing.push('cpio')
+  if (!isThere('gcc')) missing.push('gcc')
   if (!isThere('setpriv')) missing.push('util-linux')
   if (!existsSync(join(cacheFolder(), 'host-kernel'))) {
     if (!isThere('depmod')) missing.push('kmod')
@@ -77,6 +80,11 @@ function isExecutable(file: string): boolean {
   } catch {
     return false
   }
+}
+
+function compile(source: string, program: string): void {
+  const { status, error, stderr } = spawnSync('gcc', ['-static', '-O2', '-Wall', '-Werror', '-o', program, source])
+  if (status !== 0) throw new TestbedError('unavailable', `gcc: ${error?.message ?? stderr.toString()}`)
 }
 
 const quote = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`
@@ -113,6 +121,7 @@ export class AmdHost {
       const initramfs = join(share, 'initramfs.cpio')
       writeInitramfs(initramfs, BUSYBOX, kernel.bootModules, share)
       copyFileSync(AGENT, join(share, 'agent.sh'))
+      compile(HOLD_KVM, join(share, 'hold-kvm'))
       const consoleLog = join(share, 'console.log')
       const attempts = options.attempts ?? 4
       for (let attempt = 1; ; attempt++) {
