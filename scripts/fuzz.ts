@@ -22,6 +22,11 @@ const TARGETS: Readonly<Record<string, FuzzTarget>> = {
     usage: '[--seed N] [--seconds N]',
     load: () => import('../test/soft/fuzz.ts'),
   },
+  soak: {
+    what: 'a guest on the software CPU for an hour, under a load that changes: memory must not grow with time',
+    usage: '[--seconds N]',
+    load: () => import('../test/soft/soak.ts'),
+  },
   kernel: {
     what: 'damaged ELF files, bzImages and compressed data: a kernel or a typed error, and what gzip, lz4, xz and zstd give',
     usage: '[--seed N] [--count N]',
