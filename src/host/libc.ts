@@ -11,6 +11,12 @@ import { EINTR, HostError } from './errors.ts'
 /** A buffer argument: a typed array, or an address in this process. */
 export type Pointer = Uint8Array | BigUint64Array | Int32Array | number | bigint | null
 
+/**
+ * Every thread that loads koffi gets a stack and a heap for its calls, and koffi 3.3 does not give them back when the thread ends: with its
+ * 3 MiB, a host with huge pages loses one or two MiB a thread. Nothing that we call needs more than this.
+ */
+koffi.config({ sync_stack_size: 128 * 1024, sync_heap_size: 64 * 1024 })
+
 const libc = koffi.load(null)
 
 function declare<Args extends unknown[], Result>(name: string, result: string, args: string[]) {
