@@ -2,6 +2,7 @@
 import { copyFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { defaultHome } from '../../src/image/kernel/cache.ts'
 import { findKernel } from '../../src/image/kernel/find.ts'
 import { withAmdHost } from '../../test/testbed/amd-host.ts'
 
@@ -23,7 +24,7 @@ export async function benchInAmdHost(
       const { status } = await host.run(command, {
         cwd: ROOT,
         timeoutMs: LIMIT_MS,
-        env: { VITRINE_BENCH_ACCEL: 'kvm', VITRINE_HOME: process.env.VITRINE_HOME ?? '' },
+        env: { VITRINE_BENCH_ACCEL: 'kvm', VITRINE_HOME: defaultHome() },
         onOutput: (bytes, stream) => process[stream].write(bytes),
       })
       if (status === 0 && json !== undefined) copyFileSync(report, json)

@@ -10,8 +10,8 @@
  * Any number of processes may use one home at the same time.
  */
 import { mkdirSync } from 'node:fs'
-import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { defaultHome } from '../image/kernel/cache.ts'
 import { BoxError } from './errors.ts'
 
 /** A Unix socket's path has at most 107 bytes (108 with its terminator). */
@@ -20,7 +20,7 @@ const SOCKET_PATH_MAX = 107
 export class Home {
   readonly path: string
 
-  constructor(path: string = process.env.VITRINE_HOME ?? join(homedir(), '.vitrine')) {
+  constructor(path: string = defaultHome()) {
     this.path = resolve(path)
     const longest = Buffer.byteLength(join(this.path, 'boxes', '0'.repeat(12), 'control.sock'))
     if (longest > SOCKET_PATH_MAX) {

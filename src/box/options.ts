@@ -40,8 +40,8 @@ export interface BoxOptions {
   /** A file for all that the guest sends and receives, as tshark reads it; a new one at each start. */
   readonly pcap?: string
   /**
-   * Run at every start, its output in the box's log; the box stops when it ends. Given to the image's entrypoint, if it has
-   * one; empty: the image's own command. Absent: nothing is run, the box waits for `exec`.
+   * Run at every start, its output in the box's log; the box stops when it and whatever else runs in it have ended. Given to the image's entrypoint, if it has
+   * one; empty: the image's own command, unless that is just a shell. Absent: nothing is run, the box waits for `exec`.
    */
   readonly command?: readonly string[]
   /** The box lives on when this process ends, and any process can attach to it. */
@@ -79,6 +79,16 @@ export function commandLine(
 ): readonly string[] {
   const line = [...image.entrypoint, ...(args.length > 0 ? args : image.cmd)]
   return line.length > 0 ? line : ['/bin/sh']
+}
+
+/**
+ * What a box is to run as its own: an image whose command is just a shell has nothing of its own to run, and a shell without input would
+ * end at once, and the box with it.
+ */
+function ownCommand(image: ImageSettings, args: readonly string[] | undefined): readonly string[] | null {
+  if (args === undefined) return null
+  const line = commandLine(image, args)
+  return args.length === 0 && line.length === 1 && /(^|\/)[a-z]*sh$/.test(line[0]!) ? null : line
 }
 
 const MAX_CPUS = 32
@@ -137,7 +147,7 @@ export function resolveConfig(options: BoxOptions, image: ImageSettings): BoxCon
     networks: options.networks ?? [],
     ...(options.bandwidth === undefined ? {} : { bandwidth: checkedBandwidth(options.bandwidth) }),
     ...(options.pcap === undefined ? {} : { pcap: resolve(options.pcap) }),
-    command: options.command ? commandLine(image, options.command) : null,
+    command: ownCommand(image, options.command),
     detach: options.detach ?? false,
     autoRemove: options.autoRemove ?? false,
     timeoutMs: whole('timeoutMs', options.timeoutMs ?? 0, 0, 2 ** 31 - 1),

@@ -191,3 +191,15 @@ describe.skipIf(noTmpfs)('a full disk under the home', () => {
     await box.remove()
   })
 })
+
+describe('a box with a command of its own', () => {
+  it('stops when the command ends, but not under others who run something in it', { timeout: LIMIT_MS }, async () => {
+    const box = await Box.create({ command: ['sh', '-c', 'sleep 1; echo over'] }, runtime)
+    started.push(box)
+    const exited = exitOf(box)
+    // Started for this, it runs its command beside it.
+    const { stdout } = await box.exec('sh', ['-c', 'sleep 3; echo through'])
+    expect(stdout).toBe('through\n')
+    expect(await exited).toMatchObject({ reason: 'command-ended', exitCode: 0 })
+  })
+})

@@ -25,7 +25,7 @@ beforeAll(async () => {
   // A process that counts in memory, and hands its count to whoever asks through a pipe.
   await inBox(
     box,
-    'mkfifo /tmp/ask /tmp/answer; (n=0; while read line < /tmp/ask; do n=$((n+1)); echo $n > /tmp/answer; done) >/dev/null 2>&1 & echo first > /root/file; sync',
+    'mkfifo /tmp/ask /tmp/answer; (n=0; while read line < /tmp/ask; do n=$((n+1)); echo $n > /tmp/answer; done) >/dev/null 2>&1 & echo first > /root/file',
   )
 }, BOOT_MS)
 
@@ -42,7 +42,7 @@ describe('a box at the command line', () => {
     const first = JSON.parse(await vitrine('snapshot', 'create', '--json', box, 'first')) as Record<string, unknown>
     expect(first).toMatchObject({ name: 'first', memory: true, parent: null })
     expect([await count(box), await count(box)]).toEqual([2, 3])
-    await inBox(box, 'rm /root/file; mkdir /srv/new; echo x > /srv/new/x; chmod 700 /home; sync')
+    await inBox(box, 'rm /root/file; mkdir /srv/new; echo x > /srv/new/x; chmod 700 /home')
     expect(await vitrine('snapshot', 'create', box, 'second')).toBe('second\n')
     const changes = (await vitrine('snapshot', 'diff', `${box}@first`, `${box}@second`)).trim().split('\n')
     expect(changes).toEqual(['C /home  (mode)', 'D /root/file', 'A /srv/new', 'A /srv/new/x'])

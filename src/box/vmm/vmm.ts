@@ -34,6 +34,10 @@ const READY_LIMIT_MS = 10 * 60_000
 const AGENT_RETRY_MS = 10
 const LIMIT_CHECK_MS = 500
 const STOP_GRACE_MS = 15_000
+/** How long a snapshot with memory waits for the guest's files to be written. */
+const SYNC_MS = 1000
+/** How often a box whose command has ended looks whether others still use it. */
+const USE_CHECK_MS = 100
 const IDLE_CHECK_MS = 1000
 
 interface VmmParts extends SnapshotParts {
@@ -161,9 +165,17 @@ export class Vmm {
     await this.#devices.askNetwork?.({ do: 'named' })
   }
 
-  /** Takes a snapshot; a disk alone is written out by the guest first. */
+  /**
+   * Takes a snapshot. The guest writes its files out first: a disk alone needs that; one that is kept with the memory will be compared with
+   * others, but does not wait for long.
+   */
   async snapshot(request: SnapshotRequest): Promise<TakenSnapshot> {
-    if (request.diskOnly && this.#agent && this.#machine.phase === 'running') await syncGuest(this.#agent)
+    if (request.kind === 'snapshot' && this.#agent && this.#machine.phase === 'running') {
+      const written = syncGuest(this.#agent)
+      await (request.diskOnly
+        ? written
+        : Promise.race([written.catch(() => {}), sleep(SYNC_MS, undefined, { ref: false })]))
+    }
     return this.#snapshots.take(request)
   }
 
@@ -199,7 +211,7 @@ export class Vmm {
     await this.stop({ reason: 'paused', message: 'it was paused, and its memory released', exitCode: null }, 0)
   }
 
-  /** Runs the box's own command, if it has one; the box stops when it ends. */
+  /** Runs the box's own command, if it has one; when it ends the box stops, too. */
   runCommand(output: (chunk: Buffer) => void): void {
     const { command, env, workdir, user } = this.record.config
     if (!command || !this.#agent) return
@@ -208,12 +220,22 @@ export class Vmm {
     process.stdout.on('data', output)
     process.stderr.on('data', output)
     process.exit.then(
-      exit => this.stop({ reason: 'command-ended', message: 'its command ended', exitCode: toExit(exit).exitCode }),
+      exit => this.#commandEnded('its command ended', toExit(exit).exitCode),
       (error: Error) => {
         output(Buffer.from(`${error.message}\n`))
-        return this.stop({ reason: 'command-ended', message: error.message, exitCode: 127 })
+        return this.#commandEnded(error.message, 127)
       },
     )
+  }
+
+  /** Whoever runs something else in the box, perhaps having started it for that, is not cut off: it stops after them. */
+  async #commandEnded(message: string, exitCode: number | null): Promise<void> {
+    const isUsed = async (agent: AgentClient): Promise<boolean> =>
+      this.#machine.phase === 'paused' || (await guestInfo(agent)).execs.running > 0
+    // An agent that is gone has nobody to serve.
+    while (this.#agent && !this.#machine.exit && (await isUsed(this.#agent).catch(() => false)))
+      await sleep(USE_CHECK_MS)
+    await this.stop({ reason: 'command-ended', message, exitCode })
   }
 
   async #connectAgent(silenceMs: number): Promise<AgentClient> {

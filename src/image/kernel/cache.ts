@@ -26,9 +26,10 @@ import { KernelError } from './errors.ts'
 
 const RETRY_MS = 100
 
-/** `$VITRINE_HOME/kernels`, or below `~/.vitrine`. */
-export const kernelsFolder = (home = process.env.VITRINE_HOME ?? join(homedir(), '.vitrine')): string =>
-  join(resolve(home), 'kernels')
+/** Where everything is kept: `$VITRINE_HOME` if that says something, else `~/.vitrine`. */
+export const defaultHome = (): string => process.env.VITRINE_HOME || join(homedir(), '.vitrine')
+
+export const kernelsFolder = (home = defaultHome()): string => join(resolve(home), 'kernels')
 
 /** Runs `work` while no other process is in the folder; waits its turn. */
 export async function withFolderLock<T>(folder: string, work: () => Promise<T>, onWait?: () => void): Promise<T> {
