@@ -22,6 +22,7 @@ import { GUEST_METRICS, measuredIn, measureGuest, type Part, type ServerPorts } 
 
 const PORTS: ServerPorts = { iperf: 15_201, pingpong: 15_202 }
 const BOOTS = 3
+const FIRST_MS = 60_000
 const PARTS: readonly Part[] = ['throughput', 'requests', 'connections', 'ping', 'frames']
 
 function chosenParts(only: readonly string[] | undefined): readonly Part[] {
@@ -66,6 +67,8 @@ async function open({ log, only }: BenchContext): Promise<Bench> {
       log(`booting the guest on ${name}`)
       const started = await booted(name, log, () => start(parts, accel))
       closers.push(() => started.close())
+      // It has a network only when it answers over it.
+      await started.run('true', FIRST_MS)
       return started
     }
     const ours = await guest('ours', startOurs)
@@ -83,8 +86,12 @@ async function open({ log, only }: BenchContext): Promise<Bench> {
     ] as const) {
       if (!existsSync(program)) missing.push({ name, reason: `${program} is not installed` })
       else {
-        const peer = await guest(name, start)
-        contestants.push({ name, sample: () => measureGuest(peer, PORTS, chosen) })
+        try {
+          const peer = await guest(name, start)
+          contestants.push({ name, sample: () => measureGuest(peer, PORTS, chosen) })
+        } catch (error) {
+          missing.push({ name, reason: `its guest does not work: ${(error as Error).message.split('\n')[0]}` })
+        }
       }
     }
     const measures = [...measuredIn(chosen), ...(frames ? FRAME_METRICS.map(({ name }) => name) : [])]
