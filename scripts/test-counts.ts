@@ -26,10 +26,13 @@ interface VitestReport {
   readonly numTodoTests: number
 }
 
-/** Reads a report. One that is not there, or that fails without a failed test (a file that does not load), is a failure. */
-export function readCounts(file: string): TestCounts {
+/**
+ * Reads a report. One that is not there is a failure, and so is one without a failed test when vitest failed all the same: a file that does
+ * not load, a promise rejected between the tests (which the report itself calls a success), a signal.
+ */
+export function readCounts(file: string, status: number | null): TestCounts {
   if (!existsSync(file)) return { ...NO_TESTS, failed: 1 }
   const report = JSON.parse(readFileSync(file, 'utf8')) as VitestReport
-  const failed = report.numFailedTests === 0 && !report.success ? 1 : report.numFailedTests
+  const failed = report.numFailedTests === 0 && (!report.success || status !== 0) ? 1 : report.numFailedTests
   return { passed: report.numPassedTests, failed, skipped: report.numPendingTests + report.numTodoTests }
 }

@@ -16,13 +16,15 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url))
 
 let total = NO_TESTS
 const reports = mkdtempSync(join(tmpdir(), 'vitrine-test-'))
+// However it ends, and an exit runs the other handlers too: those of the emulated host, which end QEMU and remove what it wrote.
+process.once('exit', () => rmSync(reports, { recursive: true, force: true }))
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => process.exit(130))
 
 function log(message: string): void {
   console.log(`test: ${message}`)
 }
 
 function finish(): never {
-  rmSync(reports, { recursive: true })
   console.log(formatCounts(total))
   process.exit(total.failed > 0 ? 1 : 0)
 }
@@ -45,12 +47,12 @@ function step(...[command, ...args]: [string, ...string[]]): void {
 function vitest(project: string): TestCounts {
   const report = join(reports, `${project}.json`)
   const began = Date.now()
-  const args = ['run', '--project', project, '--passWithNoTests', '--reporter=default', '--reporter=json']
-  spawnSync(join(ROOT, 'node_modules/.bin/vitest'), [...args, `--outputFile.json=${report}`], {
+  const args = ['run', '--project', project, '--reporter=default', '--reporter=json']
+  const { status } = spawnSync(join(ROOT, 'node_modules/.bin/vitest'), [...args, `--outputFile.json=${report}`], {
     cwd: ROOT,
     stdio: 'inherit',
   })
-  return timed(`${project} tests`, readCounts(report), began)
+  return timed(`${project} tests`, readCounts(report, status), began)
 }
 
 const absent = provision(log)
