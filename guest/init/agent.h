@@ -28,8 +28,11 @@ struct channel {
 	uint32_t id;
 	pid_t pid; /* 0: no process (a file watch) */
 	bool tty, survives, reaped, timed_out, command;
-	int status; /* from waitpid, once reaped */
-	uint64_t deadline_ms, drain_until_ms;
+	bool answers; /* its exit status is the errno of a FRAME_RESULT */
+	int status;   /* from waitpid, once reaped */
+	uint64_t deadline_ms;
+	/* a terminal whose process ended: complete when quiet until then, at the latest then; what came since */
+	uint64_t drain_until_ms, drain_end_ms, drain_bytes;
 	struct stream {
 		struct watcher pipe;
 		struct channel *channel;
@@ -78,6 +81,8 @@ extern struct exec_counts {
 void exec_request(struct connection *c, uint32_t id, struct reader *r);
 /* Runs `work` in a forked child with its stdin and stdout on the channel; its return value is the exit status. */
 void spawn_builtin(struct connection *c, uint32_t id, int (*work)(void *), void *argument);
+/* The same for work that may take long and has one answer: what it returns is the errno of the FRAME_RESULT. */
+void spawn_answer(struct connection *c, uint32_t id, int (*work)(void *), void *argument);
 
 /* user.c: /etc/passwd and /etc/group without NSS */
 struct account {
@@ -95,6 +100,7 @@ void file_request(struct connection *c, uint8_t type, uint32_t id, struct reader
 void tree_request(struct connection *c, uint8_t type, uint32_t id, struct reader *r);
 void watch_request(struct connection *c, uint32_t id, struct reader *r);
 void watch_free(struct channel *ch);
+void watch_pump(struct channel *ch);
 void system_request(struct connection *c, uint8_t type, uint32_t id, struct reader *r);
 /* Appends a name and a stat for every entry; E2BIG when that is more than `limit`. */
 int list_directory(const char *path, struct queue *q, size_t limit);

@@ -18,6 +18,12 @@
 #define READ_SIZE (32 * 1024)
 /* How long a terminal may stay quiet after its process ended before the rest of its output is taken to be complete. */
 #define TTY_DRAIN_MS 100
+/*
+ * What a process had written to its terminal is in the kernel's buffers, which hold some 70 KiB. Jobs that it left behind may write on
+ * for ever: the rest is taken to be complete after this much of it, or after this long in which the host could have taken more.
+ */
+#define TTY_DRAIN_BYTES (256 * 1024)
+#define TTY_DRAIN_ALL_MS 1000
 
 /* Processes whose connection is gone and that were started to outlive it. */
 static struct channel *survivors;
@@ -86,6 +92,11 @@ static bool finish(struct channel *ch)
 	if (!ch->reaped || !ch->streams[STREAM_STDOUT].ended || !ch->streams[STREAM_STDERR].ended)
 		return false;
 	bool signalled = WIFSIGNALED(ch->status);
+	if (ch->answers) {
+		send_result(ch->connection, ch->id, signalled ? EIO : WEXITSTATUS(ch->status), NULL);
+		destroy(ch);
+		return true;
+	}
 	uint32_t flags = ch->timed_out ? EXIT_FLAG_TIMED_OUT : 0;
 	if (signalled && WCOREDUMP(ch->status))
 		flags |= EXIT_FLAG_CORE;
@@ -107,6 +118,12 @@ static void end_output(struct stream *s)
 	connection_send(s->channel->connection, s->channel->id, FRAME_DATA, s->number, FLAG_EOF, NULL, 0);
 }
 
+/* Whether the host, by its credit and by what it has taken off the connection, takes more output. */
+static bool may_send(const struct stream *s)
+{
+	return s->credit > 0 && queue_size(&s->channel->connection->out) <= OUT_HIGH_WATER;
+}
+
 /* Reads once, as much as credit allows; false when there is nothing more to do now. */
 static bool read_output(struct stream *s)
 {
@@ -122,10 +139,10 @@ static bool read_output(struct stream *s)
 	if (s->left > 0 && (uint64_t)s->left < want)
 		want = (size_t)s->left;
 	if (ch->connection) {
+		if (!may_send(s))
+			return false;
 		if (s->credit < want)
 			want = (size_t)s->credit;
-		if (want == 0 || queue_size(&ch->connection->out) > OUT_HIGH_WATER)
-			return false;
 	}
 	ssize_t n = read(s->pipe.fd, buffer, want);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -138,9 +155,15 @@ static bool read_output(struct stream *s)
 		s->left -= n;
 	if (ch->connection)
 		s->credit -= (uint64_t)n;
-	if (ch->drain_until_ms)
-		ch->drain_until_ms = now_ms() + TTY_DRAIN_MS;
 	connection_send(ch->connection, ch->id, FRAME_DATA, s->number, 0, buffer, (size_t)n);
+	if (ch->drain_until_ms) {
+		ch->drain_until_ms = now_ms() + TTY_DRAIN_MS;
+		ch->drain_bytes += (uint64_t)n;
+		if (ch->drain_bytes >= TTY_DRAIN_BYTES) {
+			end_output(s);
+			return false;
+		}
+	}
 	return true;
 }
 
@@ -151,8 +174,7 @@ static void want_events(struct stream *s)
 		loop_want(&s->pipe, queue_size(&s->queue) ? EPOLLOUT : 0);
 		return;
 	}
-	bool may_read = !s->ended && (!ch->connection || (s->credit > 0 && queue_size(&ch->connection->out) <= OUT_HIGH_WATER));
-	loop_want(&s->pipe, may_read ? EPOLLIN : 0);
+	loop_want(&s->pipe, !s->ended && (!ch->connection || may_send(s)) ? EPOLLIN : 0);
 }
 
 static void write_input(struct stream *s)
@@ -207,6 +229,7 @@ void channel_pump(struct channel *ch)
 {
 	for (int i = STREAM_STDOUT; i <= STREAM_STDERR; i++)
 		want_events(&ch->streams[i]);
+	watch_pump(ch);
 }
 
 void channel_attach_process(struct channel *ch, pid_t pid, int in, int out, int err)
@@ -220,7 +243,8 @@ void channel_attach_process(struct channel *ch, pid_t pid, int in, int out, int 
 			ch->streams[i].ended = true;
 	}
 	uint32_t number = (uint32_t)pid;
-	connection_send(ch->connection, ch->id, FRAME_STARTED, 0, 0, &number, sizeof number);
+	if (!ch->answers)
+		connection_send(ch->connection, ch->id, FRAME_STARTED, 0, 0, &number, sizeof number);
 	channel_pump(ch);
 }
 
@@ -291,6 +315,7 @@ static void on_exit_of(struct channel *ch, int status)
 	ch->status = status;
 	if (ch->tty) {
 		ch->drain_until_ms = now_ms() + TTY_DRAIN_MS;
+		ch->drain_end_ms = now_ms() + TTY_DRAIN_ALL_MS;
 	} else {
 		for (int i = STREAM_STDOUT; i <= STREAM_STDERR; i++) {
 			struct stream *s = &ch->streams[i];
@@ -344,12 +369,16 @@ static bool tick(struct channel *ch, uint64_t now, uint64_t *next)
 	}
 	if (ch->drain_until_ms) {
 		struct stream *s = &ch->streams[STREAM_STDOUT];
-		bool waits_for_host = ch->connection && s->credit == 0;
-		if (now >= ch->drain_until_ms && !waits_for_host) {
+		bool waits_for_host = ch->connection && !may_send(s);
+		if (waits_for_host) { /* its time does not count */
+			ch->drain_until_ms = now + TTY_DRAIN_MS;
+			ch->drain_end_ms = now + TTY_DRAIN_ALL_MS;
+		}
+		uint64_t due = ch->drain_until_ms < ch->drain_end_ms ? ch->drain_until_ms : ch->drain_end_ms;
+		if (now >= due) {
 			end_output(s);
 			return finish(ch);
 		}
-		uint64_t due = waits_for_host ? now + TTY_DRAIN_MS : ch->drain_until_ms;
 		if (due < *next)
 			*next = due;
 	}

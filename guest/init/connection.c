@@ -202,7 +202,8 @@ void connection_open(int fd)
 static void destroy(struct connection *c)
 {
 	while (c->channels) {
-		c->channels->survives |= c->restored;
+		/* Commands only: a file whose writer is gone is not to be taken for complete. */
+		c->channels->survives |= c->restored && c->channels->command;
 		channel_abandon(c->channels);
 	}
 	loop_close(&c->socket);

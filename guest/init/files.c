@@ -1,4 +1,4 @@
-/* File requests that are answered at once. */
+/* File requests that have one answer; those that may take long are worked out by a child. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -104,11 +104,9 @@ static int remove_tree(int folder, const char *name)
 	return error;
 }
 
-static int remove_path(const char *path, bool recursive)
+static int remove_all(void *path)
 {
-	if (recursive)
-		return remove_tree(AT_FDCWD, path);
-	return remove(path) ? errno : 0;
+	return remove_tree(AT_FDCWD, path);
 }
 
 void file_request(struct connection *c, uint8_t type, uint32_t id, struct reader *r)
@@ -129,12 +127,16 @@ void file_request(struct connection *c, uint8_t type, uint32_t id, struct reader
 		error = parents ? make_directories(path, number) : mkdir(path, number) ? errno : 0;
 	else if (type == FRAME_RENAME)
 		error = rename(path, to) ? errno : 0;
-	else if (type == FRAME_REMOVE)
-		error = remove_path(path, number);
+	else if (type == FRAME_REMOVE && number) {
+		spawn_answer(c, id, remove_all, path);
+		goto done;
+	} else if (type == FRAME_REMOVE)
+		error = remove(path) ? errno : 0;
 	else
 		error = chmod(path, number) ? errno : 0;
 	send_result(c, id, error, error ? NULL : &reply);
 	queue_free(&reply);
+done:
 	free(path);
 	free(to);
 }

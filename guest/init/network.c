@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define INTERFACE "eth0"
@@ -95,6 +96,20 @@ static int write_text(const char *path, const char *text)
 	return error;
 }
 
+/*
+ * Puts a file in /etc in place of whatever is there, often a link that leads nowhere. An image need not have an /etc, nor
+ * room for it: programs then do without, and the box starts all the same.
+ */
+static void write_etc(const char *name, const char *text)
+{
+	char path[64], beside[80];
+	snprintf(path, sizeof path, "/etc/%s", name);
+	snprintf(beside, sizeof beside, "%s.vitrine", path);
+	mkdir("/etc", 0755);
+	if (write_text(beside, text) || rename(beside, path))
+		unlink(beside);
+}
+
 static int set_ipv6(char *address, const char *gateway)
 {
 	struct ifreq r = request_for(INTERFACE);
@@ -132,10 +147,11 @@ static int name_host(const struct identity *identity)
 	if (sethostname(identity->hostname, strlen(identity->hostname)))
 		return errno;
 	snprintf(text, sizeof text, "%s\n", identity->hostname);
-	int error = write_text("/etc/hostname", text);
+	write_etc("hostname", text);
 	snprintf(text, sizeof text, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n", address,
 		 identity->hostname);
-	return error ? error : write_text("/etc/hosts", text);
+	write_etc("hosts", text);
+	return 0;
 }
 
 /* A machine that was restored has the card of the one that was saved, until it is told. virtio_net changes it while it is up. */
@@ -159,8 +175,7 @@ int apply_identity(const struct identity *identity)
 	if (!error && *identity->resolver) {
 		char text[256];
 		snprintf(text, sizeof text, "nameserver %s\n", identity->resolver);
-		unlink("/etc/resolv.conf"); /* often a dangling link in images */
-		error = write_text("/etc/resolv.conf", text);
+		write_etc("resolv.conf", text);
 	}
 	if (error || !*identity->address4)
 		return error;

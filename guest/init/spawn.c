@@ -107,6 +107,14 @@ static void run_child(struct request *q, const struct account *account, struct f
 	_exit(127);
 }
 
+/* /dev/stdout and its like are opened anew, with the rights of the command's user. A terminal keeps its group. */
+static void give_streams(const int theirs[3], const struct account *account, bool tty)
+{
+	for (int i = 0; i < 3; i++)
+		if (fchown(theirs[i], account->uid, tty ? (gid_t)-1 : account->gid))
+			return; /* an agent that is not root runs everything as itself */
+}
+
 /* Three pipes, or one terminal whose master serves all; 0 or an errno. `ours` and `theirs` are stdin, stdout, stderr. */
 static int open_streams(struct request *q, int ours[3], int theirs[3])
 {
@@ -180,6 +188,8 @@ static void start(struct connection *c, uint32_t id, struct request *q, const st
 	int ours[3], theirs[3];
 	struct failure failure = { 0 };
 	int error = open_streams(q, ours, theirs);
+	if (!error)
+		give_streams(theirs, account, q->flags & EXEC_TTY);
 	pid_t pid = error ? -1 : spawn(q, account, theirs, &failure);
 	if (pid < 0 && !error)
 		error = errno;
@@ -204,7 +214,9 @@ static void start(struct connection *c, uint32_t id, struct request *q, const st
 
 void exec_request(struct connection *c, uint32_t id, struct reader *r)
 {
-	struct request q = { .flags = get_u32(r), .timeout_ms = get_u32(r) };
+	struct request q = { 0 }; /* one field after the other: an initializer's order is the compiler's choice */
+	q.flags = get_u32(r);
+	q.timeout_ms = get_u32(r);
 	q.size.ws_row = get_u16(r);
 	q.size.ws_col = get_u16(r);
 	q.user = get_string(r);
@@ -254,4 +266,22 @@ void spawn_builtin(struct connection *c, uint32_t id, int (*work)(void *), void 
 	}
 	close_all(theirs);
 	channel_attach_process(channel_new(c, id), pid, ours[0], ours[1], ours[2]);
+}
+
+void spawn_answer(struct connection *c, uint32_t id, int (*work)(void *), void *argument)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		prepare_child(0, 1, 2, false);
+		close_range(3, ~0U, 0);
+		_exit(work(argument));
+	}
+	if (pid < 0) {
+		send_result(c, id, errno, NULL);
+		return;
+	}
+	struct channel *ch = channel_new(c, id);
+	ch->answers = true;
+	ch->survives = true; /* what was asked for is done, whether the host still listens or not */
+	channel_attach_process(ch, pid, -1, -1, -1);
 }

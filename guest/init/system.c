@@ -122,6 +122,13 @@ static int info(struct queue *q)
 	return 0;
 }
 
+static int write_out(void *nothing)
+{
+	(void)nothing;
+	sync();
+	return 0;
+}
+
 void system_request(struct connection *c, uint8_t type, uint32_t id, struct reader *r)
 {
 	struct queue reply = { 0 };
@@ -139,8 +146,8 @@ void system_request(struct connection *c, uint8_t type, uint32_t id, struct read
 		error = identity(r);
 		break;
 	case FRAME_SYNC:
-		sync();
-		break;
+		spawn_answer(c, id, write_out, NULL);
+		return;
 	case FRAME_INFO:
 		error = info(&reply);
 		break;

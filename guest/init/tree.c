@@ -99,14 +99,40 @@ static int read_file(void *argument)
 	return copy(fd, 1, job->length) < 0 ? fail(job->path) : 0;
 }
 
-/* A whole file appears at once: written beside its place, then renamed. Appending writes in place. */
+/* A file without a name in the folder of `path`, so that it goes when we do; where there are none, one with a name. */
+static int open_nameless(const char *folder, const char *beside, mode_t mode, bool *named)
+{
+	int fd = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
+	*named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT);
+	return *named ? open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode) : fd;
+}
+
+/* Gives it a name. A link replaces nothing, so that takes another name first. */
+static bool put_in_place(int fd, bool named, bool exists, const char *beside, const char *path)
+{
+	char self[32];
+	snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+	if (!named && !exists && linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
+		return true;
+	if (!named && linkat(AT_FDCWD, self, AT_FDCWD, beside, AT_SYMLINK_FOLLOW))
+		return false;
+	return rename(beside, path) == 0;
+}
+
+/* A whole file appears at once: written without a name, then put in its place. Appending writes in place. */
 static int write_file(void *argument)
 {
 	struct job *job = argument;
+	/* A link stays: what it leads to is written. One that leads nowhere yet is left to open(). */
+	struct stat link;
+	bool is_link = lstat(job->path, &link) == 0 && S_ISLNK(link.st_mode);
+	char *real = is_link && !(job->flags & WRITE_EXCLUSIVE) ? realpath(job->path, NULL) : NULL;
+	if (real)
+		job->path = real; /* in the child, which ends soon */
 	bool append = job->flags & WRITE_APPEND, exclusive = job->flags & WRITE_EXCLUSIVE;
 	struct stat st;
 	bool exists = stat(job->path, &st) == 0;
-	bool in_place = append || exclusive || (exists && !S_ISREG(st.st_mode)) || (exists && st.st_nlink > 1);
+	bool in_place = append || exclusive || (is_link && !real) || (exists && (!S_ISREG(st.st_mode) || st.st_nlink > 1));
 	char *slash = strrchr(job->path, '/');
 	if (slash != job->path) {
 		*slash = 0;
@@ -117,20 +143,22 @@ static int write_file(void *argument)
 			return fail(job->path);
 		}
 	}
-	char *target = in_place ? must_format("%s", job->path) : must_format("%s.vitrine-%d", job->path, (int)getpid());
-	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : in_place && !exclusive ? O_TRUNC : O_EXCL);
+	char *folder = must_format("%.*s", slash == job->path ? 1 : (int)(slash - job->path), job->path);
+	char *beside = must_format("%s/.vitrine-%d", folder, (int)getpid());
+	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : exclusive ? O_EXCL : O_TRUNC);
 	mode_t mode = job->mode ? job->mode : exists ? st.st_mode & 07777 : 0644;
-	int fd = open(target, flags, mode);
+	bool named = false;
+	int fd = in_place ? open(job->path, flags, mode) : open_nameless(folder, beside, mode, &named);
 	if (fd < 0)
 		return fail(job->path);
 	if (!append || job->mode)
 		fchmod(fd, mode);
 	if (exists && !in_place && fchown(fd, st.st_uid, st.st_gid) < 0)
 		errno = 0;
-	if (copy(0, fd, UINT64_MAX) < 0 || close(fd) || (!in_place && rename(target, job->path))) {
+	if (copy(0, fd, UINT64_MAX) < 0 || (!in_place && !put_in_place(fd, named, exists, beside, job->path)) || close(fd)) {
 		int error = errno;
 		if (!in_place)
-			unlink(target);
+			unlink(beside);
 		errno = error;
 		return fail(job->path);
 	}
@@ -138,24 +166,26 @@ static int write_file(void *argument)
 }
 
 /* Hard links seen on the way out: the first path of each inode. */
+#define SEEN_BUCKETS 65536
 static struct seen {
 	struct seen *next;
 	dev_t device;
 	ino_t inode;
 	char path[];
-} * seen_links;
+} * seen_links[SEEN_BUCKETS];
 
 static const char *first_path_of(const struct stat *st, const char *path)
 {
-	for (struct seen *s = seen_links; s; s = s->next)
+	struct seen **bucket = &seen_links[st->st_ino % SEEN_BUCKETS];
+	for (struct seen *s = *bucket; s; s = s->next)
 		if (s->device == st->st_dev && s->inode == st->st_ino)
 			return s->path;
 	struct seen *s = must_alloc(sizeof *s + strlen(path) + 1);
 	s->device = st->st_dev;
 	s->inode = st->st_ino;
 	strcpy(s->path, path);
-	s->next = seen_links;
-	seen_links = s;
+	s->next = *bucket;
+	*bucket = s;
 	return NULL;
 }
 
@@ -178,14 +208,23 @@ static bool send_entry(char type, const struct stat *st, const char *path, const
 	return ok;
 }
 
+/* What a tree could not be sent for, if it is not its root. */
+static char *culprit;
+
+static bool blame(const char *path)
+{
+	int error = errno;
+	if (!culprit)
+		culprit = must_format("%s", path);
+	errno = error;
+	return false;
+}
+
 /* A file that shrinks while it is read is filled with zeros: its size has been promised. */
-static bool send_contents(int folder, const char *name, uint64_t size)
+static bool send_contents(int fd, uint64_t size)
 {
 	static const char zeros[COPY_SIZE];
-	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	int64_t done = fd < 0 ? 0 : copy(fd, 1, size);
-	if (fd >= 0)
-		close(fd);
+	int64_t done = copy(fd, 1, size);
 	if (done < 0)
 		return false;
 	for (uint64_t left = size - (uint64_t)done; left > 0;) {
@@ -197,11 +236,24 @@ static bool send_contents(int folder, const char *name, uint64_t size)
 	return true;
 }
 
+static bool send_file(int folder, const char *name, const char *path)
+{
+	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+	if (fd < 0)
+		return errno == ENOENT || blame(path); /* vanished meanwhile */
+	bool ok = fstat(fd, &st) == 0 && send_entry('f', &st, path, "") && send_contents(fd, (uint64_t)st.st_size);
+	if (!ok)
+		blame(path);
+	close(fd);
+	return ok;
+}
+
 static bool send_tree(int folder, const char *name, const char *path)
 {
 	struct stat st;
 	if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW))
-		return errno == ENOENT; /* vanished meanwhile */
+		return errno == ENOENT || blame(path);
 	if (S_ISLNK(st.st_mode)) {
 		char link[PATH_LIMIT];
 		ssize_t n = readlinkat(folder, name, link, sizeof link - 1);
@@ -214,7 +266,7 @@ static bool send_tree(int folder, const char *name, const char *path)
 			return send_entry('h', &st, path, first);
 	}
 	if (S_ISREG(st.st_mode))
-		return send_entry('f', &st, path, "") && send_contents(folder, name, (uint64_t)st.st_size);
+		return send_file(folder, name, path);
 	if (!S_ISDIR(st.st_mode)) {
 		char type = S_ISCHR(st.st_mode) ? 'c' : S_ISBLK(st.st_mode) ? 'b' : S_ISFIFO(st.st_mode) ? 'p' : 's';
 		return send_entry(type, &st, path, "");
@@ -224,7 +276,7 @@ static bool send_tree(int folder, const char *name, const char *path)
 	int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	if (!dir)
-		return errno == ENOENT;
+		return errno == ENOENT || blame(path);
 	bool ok = true;
 	struct dirent *entry;
 	while (ok && (entry = readdir(dir))) {
@@ -246,7 +298,7 @@ static int tree_out(void *argument)
 	if (lstat(job->path, &st))
 		return fail(job->path);
 	if (!send_tree(AT_FDCWD, job->path, "") || !write_all(1, &end, 1))
-		return fail(job->path);
+		return fail(culprit && *culprit ? must_format("%s/%s", job->path, culprit) : job->path);
 	return 0;
 }
 

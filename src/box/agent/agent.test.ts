@@ -165,8 +165,35 @@ describe('exec', () => {
     expect(await process.exit).toMatchObject({ signal: 2 })
   })
 
+  it('lets any user open its own standard streams, as pipes and as a terminal', async () => {
+    const script = 'read line < /dev/stdin; echo "$line" > /dev/stdout; echo err > /dev/stderr'
+    const request = { argv: ['sh', '-c', script], user: '1234:4321', cwd: '/' }
+    expect(await run(request, 'in\n')).toMatchObject({ exitCode: 0, stdout: 'in\n', stderr: 'err\n' })
+    const tty = await run({ ...request, tty: { rows: 24, columns: 80 } }, 'in\n')
+    expect(tty).toMatchObject({ exitCode: 0, stdout: expect.stringMatching(/in\r\nerr\r\n$/) })
+  })
+
+  it('ends a terminal whose left-behind jobs write on', async () => {
+    const script = "trap '' HUP; (while :; do echo x; sleep 0.02; done) & yes | head -c 300000; echo $!"
+    const process = client.exec({ argv: ['sh', '-c', script], tty: { rows: 24, columns: 80 } })
+    let text = ''
+    process.stdout.on('data', (chunk: Buffer) => {
+      text += chunk.toString()
+    })
+    expect(await process.exit).toMatchObject({ exitCode: 0 })
+    const pid = Number(/(\d+)\r\n/.exec(text)?.[1])
+    expect(pid).toBeGreaterThan(1)
+    execFileSync('kill', ['-9', String(pid)])
+  })
+
   it('runs 200 at once', async () => {
-    const all = await Promise.all(Array.from({ length: 200 }, (_, i) => sh(`echo ${i}; exit ${i % 100}`)))
+    // None ends before all have begun.
+    const ready = join(folder, 'ready')
+    execFileSync('mkdir', [ready])
+    const wait = `while [ "$(ls ${ready} | wc -l)" -lt 200 ]; do sleep 0.2; done`
+    const all = await Promise.all(
+      Array.from({ length: 200 }, (_, i) => sh(`: > ${ready}/${i}; ${wait}; echo ${i}; exit ${i % 100}`)),
+    )
     all.forEach((result, i) => {
       expect(result).toMatchObject({ stdout: `${i}\n`, exitCode: i % 100 })
     })
@@ -206,6 +233,67 @@ describe('files', () => {
     for await (const chunk of stream) part.push(chunk as Buffer)
     await done
     expect(Buffer.concat(part).toString()).toBe('+mo')
+  })
+
+  it('writes through a symbolic link, also one that leads nowhere yet', async () => {
+    await files.write(at('links/target'), 'old', { mode: 0o640 })
+    execFileSync('sh', ['-c', `cd ${at('links')} && ln -s target link && ln -s later dangling`])
+    await files.write(at('links/link'), 'new')
+    await files.write(at('links/dangling'), 'there now')
+    expect(readFileSync(at('links/target'), 'utf8')).toBe('new')
+    expect(statSync(at('links/target')).mode & 0o777).toBe(0o640)
+    expect(readFileSync(at('links/later'), 'utf8')).toBe('there now')
+    expect((await files.list(at('links'))).map(({ name, kind }) => `${name} ${kind}`)).toEqual([
+      'dangling symlink',
+      'later file',
+      'link symlink',
+      'target file',
+    ])
+    await files.write(at(`links/${'n'.repeat(255)}`), 'a name as long as can be')
+  })
+
+  it('fails the stream itself, so that it is not taken for complete', async () => {
+    const read = files.readStream(at('no-such-file')).stream
+    await expect(read.toArray()).rejects.toMatchObject({ code: 'ENOENT' })
+    writeFileSync(at('in-the-way'), '')
+    const write = files.writeStream(at('in-the-way/file')).stream
+    const failed = new Promise(resolve => write.once('error', resolve))
+    expect(await failed).toMatchObject({ code: 'ENOTDIR' })
+  })
+
+  it('gives up what a destroyed stream or a lost connection will not complete', async () => {
+    const gone = async (pid: number) => {
+      while (existsSync(`/proc/${pid}`)) await sleep(10)
+    }
+    const children = () =>
+      execFileSync('sh', ['-c', `cat /proc/${agent.pid}/task/${agent.pid}/children`], { encoding: 'utf8' })
+        .split(' ')
+        .filter(Boolean)
+        .map(Number)
+    const ended = async (before: number[]) => {
+      for (const pid of children()) if (!before.includes(pid)) await gone(pid)
+    }
+    await files.mkdir(at('given-up'))
+    const before = children()
+    const { stream, done } = files.writeStream(at('given-up/file'))
+    stream.write('half')
+    await files.exists('/')
+    stream.destroy()
+    await expect(done).rejects.toMatchObject({ code: 'CLOSED' })
+    await ended(before)
+    const other = await newClient()
+    const lost = new AgentFiles(other).writeStream(at('given-up/file'))
+    lost.stream.write('half')
+    await files.exists('/')
+    other.close()
+    await expect(lost.done).rejects.toMatchObject({ code: 'DISCONNECTED' })
+    await ended(before)
+    expect(await files.list(at('given-up'))).toEqual([])
+    const endless = files.readStream('/dev/zero')
+    await new Promise(resolve => endless.stream.once('data', resolve))
+    endless.stream.destroy()
+    await expect(endless.done).rejects.toMatchObject({ code: 'CLOSED' })
+    await ended(before)
   })
 
   it('lists, renames and removes', async () => {
@@ -254,7 +342,20 @@ describe('files', () => {
     await seen('changed', at('watched/new/two'))
     rmSync(at('watched/one'))
     await seen('removed', at('watched/one'))
+    // A renamed directory: events carry its new path, and what was in it at once is told of.
+    execFileSync('sh', ['-c', `cd ${at('watched')} && mv new moved && mkdir -p x/y && echo > x/y/z`])
+    await seen('created', at('watched/moved/two'))
+    await seen('created', at('watched/x/y/z'))
+    events.length = 0
+    writeFileSync(at('watched/moved/three'), '3')
+    await seen('changed', at('watched/moved/three'))
+    expect(events.filter(({ path }) => path.includes('/new'))).toEqual([])
     stop()
+    const other = await newClient()
+    const end = new Promise(resolve => {
+      void new AgentFiles(other).watch(at('watched'), () => {}, { onEnd: resolve }).then(() => other.close())
+    })
+    expect(await end).toMatchObject({ code: 'DISCONNECTED' })
     await expect(files.watch(at('absent'), () => {})).rejects.toMatchObject({ code: 'ENOENT' })
   })
 })
@@ -333,7 +434,7 @@ describe('trees', () => {
     execFileSync('sh', [
       '-c',
       `mkdir -p ${at('source')}/sub/deeper && cd ${at('source')} && echo one > sub/one && ln -s ../one sub/deeper/link &&
-       head -c 700000 /dev/urandom > big && : > empty && chmod 751 sub && chmod 640 big && ln big sub/hard &&
+       head -c 700000 /dev/urandom > big && : > empty && chmod 771 sub && chmod 555 sub/deeper && chmod 640 big && ln big sub/hard &&
        touch -d @1000000000 sub/one && touch -d @1100000000 sub/deeper sub .`,
     ])
   })

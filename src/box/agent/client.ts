@@ -172,21 +172,38 @@ export class AgentClient {
     const id = this.#nextChannel++
     const started = defer<{ pid: number }>()
     const exit = defer<ProcessExit>()
+    // A command goes on without its streams; a file that nobody reads on, or that will not be complete, is given up.
+    const isCommand = type === Frame.EXEC
+    const close = (): void => {
+      this.#sendOpen(id, Frame.CLOSE, Buffer.alloc(0))
+      exit.reject(new AgentError('CLOSED', 'it was closed before its end'))
+      end()
+    }
     const readable = (stream: number) =>
-      new ChannelReadable(bytes => {
-        if (this.#channels.has(id))
-          void this.#send(id, Frame.WINDOW, stream, 0, new PayloadWriter().u32(bytes).finish())
-      })
+      new ChannelReadable(
+        bytes => {
+          if (this.#channels.has(id))
+            void this.#send(id, Frame.WINDOW, stream, 0, new PayloadWriter().u32(bytes).finish())
+        },
+        () => {
+          if (!isCommand) close()
+        },
+      )
     const stdout = readable(Stream.STDOUT)
     const stderr = readable(Stream.STDERR)
-    const stdin = new ChannelWritable((chunk, eof) => {
+    const sendInput = (chunk: Uint8Array, eof: boolean): Promise<void> | undefined => {
       if (!this.#channels.has(id)) return undefined
       return this.#send(id, Frame.DATA, Stream.STDIN, eof ? FLAG_EOF : 0, chunk)
+    }
+    const stdin = new ChannelWritable(sendInput, () => {
+      if (isCommand) void sendInput(new Uint8Array(0), true)
+      else close()
     })
     const end = (): void => {
       this.#channels.delete(id)
       stdin.close()
-      stdout.finish()
+      // Whether contents are complete is known when it is known how their sender ended: settled() ends them.
+      if (isCommand) stdout.finish()
       stderr.finish()
     }
     const onExit = (reader: PayloadReader): void => {
@@ -216,15 +233,15 @@ export class AgentClient {
         else if (frame === Frame.DATA) {
           const target = stream === Stream.STDERR ? stderr : stdout
           if (bytes.length > 0 && !target.receive(bytes)) this.#protocolError('sent more data than it was allowed to')
-          if (flags & FLAG_EOF) target.finish()
+          if (flags & FLAG_EOF && (isCommand || target === stderr)) target.finish()
         }
       },
       onDisconnect: error => {
-        stdin.destroy()
-        stdout.destroy(error)
-        stderr.destroy(error)
         started.reject(error)
         exit.reject(error)
+        stdin.destroy(isCommand ? undefined : error)
+        stdout.destroy(error)
+        stderr.destroy(error)
       },
     })
     // A stream that nobody listens to must not bring the host process down; `exit` carries the error.
@@ -238,11 +255,7 @@ export class AgentClient {
       signal: number => void this.#sendOpen(id, Frame.SIGNAL, new PayloadWriter().u32(number).finish()),
       resize: (rows, columns) =>
         void this.#sendOpen(id, Frame.RESIZE, new PayloadWriter().u16(rows).u16(columns).finish()),
-      close: () => {
-        this.#sendOpen(id, Frame.CLOSE, Buffer.alloc(0))
-        end()
-        exit.reject(new AgentError('CLOSED', 'the process was closed'))
-      },
+      close,
     }
   }
 

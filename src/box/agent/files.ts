@@ -76,10 +76,26 @@ function readInfo(reader: PayloadReader): FileInfo {
 export async function settled(process: AgentProcess, subject: string): Promise<void> {
   const message: Buffer[] = []
   process.stderr.on('data', (chunk: Buffer) => message.push(chunk))
-  const { exitCode, signal } = await process.exit
-  if (exitCode === 0) return
-  const text = Buffer.concat(message).toString()
-  throw new AgentError(exitCode === null ? 'EIO' : errnoName(exitCode), text || `${subject}: ended by signal ${signal}`)
+  try {
+    const { exitCode, signal } = await process.exit
+    const text = Buffer.concat(message).toString()
+    if (exitCode !== 0) {
+      const code = exitCode === null ? 'EIO' : errnoName(exitCode)
+      throw new AgentError(code, text || `${subject}: ended by signal ${signal}`)
+    }
+    process.stdout.finish()
+  } catch (error) {
+    // Whoever uses the streams alone must not take them for complete.
+    process.stdin.destroy(error as Error)
+    process.stdout.destroy(error as Error)
+    throw error
+  }
+}
+
+/** Who looks at the stream alone hears of a failure there. */
+function quiet(done: Promise<void>): Promise<void> {
+  done.catch(() => {})
+  return done
 }
 
 const ALL_BYTES = 0xffff_ffff_ffff_ffffn
@@ -180,7 +196,7 @@ export class AgentFiles {
       .u64(options.length === undefined ? ALL_BYTES : BigInt(options.length))
       .finish()
     const process = this.#client.process(Frame.READ_FILE, payload)
-    return { stream: process.stdout, done: this.#ended(process, path) }
+    return { stream: process.stdout, done: quiet(this.#ended(process, path)) }
   }
 
   /** Replaces a file in one step: a reader sees the old contents or the new. Missing directories are made. */
@@ -200,20 +216,16 @@ export class AgentFiles {
       .finish()
     const process = this.#client.process(Frame.WRITE_FILE, payload)
     process.stdout.resume()
-    return { stream: process.stdin, done: settled(process, path) }
+    return { stream: process.stdin, done: quiet(settled(process, path)) }
   }
 
   /** Calls `onEvent` for every change below `path` until the returned function is called. */
-  async watch(
-    path: string,
-    onEvent: (event: FileEvent) => void,
-    options: { recursive?: boolean } = {},
-  ): Promise<() => void> {
+  async watch(path: string, onEvent: (event: FileEvent) => void, options: WatchOptions = {}): Promise<() => void> {
     const watch = this.#client.watch(
       path,
       options.recursive ?? false,
       (kind, changed) => onEvent({ kind: EVENTS[kind] ?? 'changed', path: changed }),
-      () => {},
+      error => options.onEnd?.(error),
     )
     await watch.started
     return watch.close
@@ -225,6 +237,13 @@ export class AgentFiles {
     await settled(process, subject)
     await drained
   }
+}
+
+/** What is watched, and who hears of the watch's own end. */
+export interface WatchOptions {
+  readonly recursive?: boolean
+  /** The watch ended by itself: the box stopped, or the connection to it was lost. */
+  readonly onEnd?: (error: Error) => void
 }
 
 /** How a file in the guest is written. */

@@ -8,15 +8,18 @@ const CREDIT_STEP = 64 * 1024
 /** What the guest sends on one stream. Holds at most the window; asks for more as its reader takes data out. */
 export class ChannelReadable extends Readable {
   readonly #grant: (bytes: number) => void
+  readonly #abandoned: () => void
   readonly #waiting: Buffer[] = []
   #wanted = false
   #finished = false
   #unreturned = 0
   #credit = WINDOW_INITIAL
 
-  constructor(grant: (bytes: number) => void) {
+  /** `abandoned` hears that its reader destroyed it before its end. */
+  constructor(grant: (bytes: number) => void, abandoned: () => void) {
     super({ highWaterMark: CREDIT_STEP })
     this.#grant = grant
+    this.#abandoned = abandoned
   }
 
   /** Takes data from the wire; false when the guest sent more than it was allowed. */
@@ -63,6 +66,7 @@ export class ChannelReadable extends Readable {
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     // What nobody will read must not stall the process that writes it.
     for (const chunk of this.#waiting.splice(0)) this.#consumed(chunk.length)
+    if (!this.#finished) this.#abandoned()
     callback(error)
   }
 }
@@ -73,10 +77,14 @@ export class ChannelWritable extends Writable {
   #credit = WINDOW_INITIAL
   #waiter: (() => void) | undefined
   #closed = false
+  #ended = false
+  readonly #abandoned: () => void
 
-  constructor(send: (chunk: Uint8Array, eof: boolean) => Promise<void> | undefined) {
+  /** `abandoned` hears that its writer destroyed it before its end. */
+  constructor(send: (chunk: Uint8Array, eof: boolean) => Promise<void> | undefined, abandoned: () => void) {
     super({ highWaterMark: CREDIT_STEP })
     this.#send = send
+    this.#abandoned = abandoned
   }
 
   grant(bytes: number): void {
@@ -116,7 +124,15 @@ export class ChannelWritable extends Writable {
   }
 
   override _final(callback: (error?: Error | null) => void): void {
+    this.#ended = true
     if (!this.#closed) void this.#send(new Uint8Array(0), true)
     callback()
+  }
+
+  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
+    const abandoned = !this.#ended && !this.#closed
+    this.close()
+    if (abandoned) this.#abandoned()
+    callback(error)
   }
 }

@@ -5,7 +5,7 @@
  * What comes from a guest is hostile: a path that leaves the target, or a symbolic link on the way to it, is refused.
  */
 import { constants, createReadStream, type Stats } from 'node:fs'
-import { link, lstat, lutimes, mkdir, open, readdir, readlink, rm, symlink, utimes } from 'node:fs/promises'
+import { chmod, link, lstat, lutimes, mkdir, open, readdir, readlink, rm, symlink, utimes } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { finished } from 'node:stream/promises'
@@ -247,7 +247,7 @@ export async function copyOut(client: AgentClient, guestPath: string, hostPath: 
   const done = settled(process, guestPath)
   done.catch(() => {})
   const source = new ByteSource(process.stdout)
-  const directories: [path: string, seconds: number][] = []
+  const directories: [path: string, entry: TreeEntry][] = []
   const files = new Map<string, string>()
   try {
     for (;;) {
@@ -258,7 +258,7 @@ export async function copyOut(client: AgentClient, guestPath: string, hostPath: 
         await mkdir(path, { mode: (entry.mode & 0o777) | 0o700 }).catch(async (error: NodeJS.ErrnoException) => {
           if (error.code !== 'EEXIST' || !(await lstat(path)).isDirectory()) throw error
         })
-        directories.push([path, entry.seconds])
+        directories.push([path, entry])
       } else if (entry.type === 'f') {
         await receiveFile(source, entry, path)
         files.set(entry.path, path)
@@ -274,12 +274,14 @@ export async function copyOut(client: AgentClient, guestPath: string, hostPath: 
       }
     }
   } catch (error) {
-    // The guest's own word on what went wrong is better than ours on how its stream ended.
-    process.stdout.destroy()
-    await done
+    process.close()
     throw error
   }
-  for (const [path, seconds] of directories.reverse()) await utimes(path, seconds, seconds)
+  // At the end, because their contents change their times, and need not be writable.
+  for (const [path, { mode, seconds }] of directories.reverse()) {
+    await chmod(path, mode & 0o777)
+    await utimes(path, seconds, seconds)
+  }
   await done
 }
 
