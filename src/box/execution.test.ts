@@ -61,6 +61,11 @@ it('ends the command when a listener fails', async () => {
   expect(await endless.exit).toMatchObject({ signal: 'SIGKILL' })
 })
 
+it('names every signal', async () => {
+  for (const name of ['ILL', 'BUS', 'FPE', 'SYS', 'XCPU'])
+    expect(await sh(`kill -${name} $$`).result()).toMatchObject({ signal: `SIG${name}` })
+})
+
 it('refuses signals that nobody knows', () => {
   expect(() => sh('true').kill('SIGNONSENSE')).toThrow(/SIGTERM/)
 })

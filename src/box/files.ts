@@ -1,6 +1,6 @@
 /** `box.files`: the guest's files, whichever connection the box has to its guest at the moment. */
 import type { Readable, Writable } from 'node:stream'
-import type { AgentFiles, DirectoryEntry, FileEvent, FileInfo, WriteOptions } from './agent/files.ts'
+import type { AgentFiles, DirectoryEntry, FileEvent, FileInfo, WatchOptions, WriteOptions } from './agent/files.ts'
 
 /** The files of a box; any use of them starts it. Failures are `AgentError`s with the name of the guest's errno. */
 export class BoxFiles {
@@ -61,12 +61,8 @@ export class BoxFiles {
   async chmod(path: string, mode: number): Promise<void> {
     return (await this.#connected()).chmod(path, mode)
   }
-  /** Calls `onEvent` for every change until the function that it resolves to is called. */
-  async watch(
-    path: string,
-    onEvent: (event: FileEvent) => void,
-    options?: { recursive?: boolean },
-  ): Promise<() => void> {
+  /** Calls `onEvent` for every change until the function that it resolves to is called; `onEnd` when the box stops before. */
+  async watch(path: string, onEvent: (event: FileEvent) => void, options?: WatchOptions): Promise<() => void> {
     return (await this.#connected()).watch(path, onEvent, options)
   }
 }
