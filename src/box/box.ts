@@ -70,6 +70,9 @@ const OPERATION_WAIT_MS = 120_000
 const STOP_POLL_MS = 5
 const LOCK_GONE_MS = 5000
 
+/** Whether a call failed because the VMM ended before it answered. */
+const hasEnded = (error: unknown): boolean => error instanceof BoxError && error.code === 'VMM_FAILED'
+
 /**
  * A Linux micro-VM from an image, with a disk that stays.
  *
@@ -106,7 +109,7 @@ export class Box extends EventEmitter<BoxEvents> {
     this.#named = record.name !== record.id
     this.files = new BoxFiles(async () => new AgentFiles(await this.#connected()))
     this.network = new BoxNetwork(
-      async request => (await this.#controlled()).call('network', request),
+      async request => (await this.#controlledAwake()).call('network', request),
       folder.netSocket,
     )
   }
@@ -271,7 +274,7 @@ export class Box extends EventEmitter<BoxEvents> {
       using _used = await store.use()
       const manifest = store.find(this.id, nameOrId)
       await checkUsable(store, manifest)
-      await this.#end({ graceMs: 0 })
+      await this.#end({ graceMs: 0, keep: true })
       putBack(store, this.#folder, manifest)
       await this.#launch()
     })
@@ -348,13 +351,13 @@ export class Box extends EventEmitter<BoxEvents> {
       }
       try {
         await (await this.#controlled()).call('pause', options)
+        if (!options.release) {
+          this.emit('state', 'paused')
+          return
+        }
       } catch (error) {
-        // A VMM that has let go of its memory ends before it can answer.
-        if (!(options.release && error instanceof BoxError && error.code === 'VMM_FAILED')) throw error
-      }
-      if (!options.release) {
-        this.emit('state', 'paused')
-        return
+        // A VMM that has let go of its memory, perhaps because nobody used it, ends before it can answer.
+        if (!hasEnded(error)) throw error
       }
       await this.#gone()
       if (!readPending(this.#folder)) {
@@ -375,7 +378,15 @@ export class Box extends EventEmitter<BoxEvents> {
       await this.start()
       return
     }
-    await (await this.#controlled()).call('resume')
+    try {
+      await (await this.#controlled()).call('resume')
+    } catch (error) {
+      // It was just putting its memory on disk.
+      if (!hasEnded(error) || !readPending(this.#folder)) throw error
+      await this.#gone()
+      await this.start()
+      return
+    }
     this.emit('state', 'running')
   }
 
@@ -439,19 +450,23 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** Stops the box: the guest is asked to end its processes and write everything out. Its disk stays. */
   async stop(options: { graceMs?: number } = {}): Promise<void> {
+    if (!this.#runs && options.graceMs !== 0 && readPending(this.#folder)?.why === 'pause') {
+      // Its processes are asked as well. Where it cannot be woken, its disk is what it was when it was paused.
+      await this.start().catch(() => {})
+    }
     await this.#end(options)
     // Memory that was kept for going on is of no use to a box that was stopped.
     removePending(this.#folder)
     if (this.config.autoRemove) await this.remove()
   }
 
-  async #end(options: { graceMs?: number }): Promise<void> {
+  async #end(options: { graceMs?: number; keep?: boolean }): Promise<void> {
     const control = await ControlClient.connect(this.#folder.controlSocket)
     if (control) {
       try {
         await control.call('stop', options)
       } catch (error) {
-        if (!(error instanceof BoxError && error.code === 'VMM_FAILED')) throw error
+        if (!hasEnded(error)) throw error
       }
       control.close()
     }
@@ -460,11 +475,15 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** Waits until the VMM has ended. Who listens to this handle has heard of it then. */
   async #gone(): Promise<void> {
+    await this.#ended()
+    this.#disconnect()
+  }
+
+  async #ended(): Promise<void> {
     // The lock goes with the process, which is what "stopped" means.
     while (this.#runs) await sleep(STOP_POLL_MS)
     this.#control?.ref()
     await this.#endTold
-    this.#disconnect()
   }
 
   /** Removes the box and its disk. One that runs is stopped first if `force` is set. */
@@ -482,7 +501,7 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** Figures of the running box. */
   async metrics(): Promise<BoxMetrics> {
-    return (await this.#controlled()).call<BoxMetrics>('metrics')
+    return (await this.#controlledAwake()).call<BoxMetrics>('metrics')
   }
 
   /** The host ports that lead into the running box, with the numbers that were chosen for them. */
@@ -498,7 +517,7 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** The VMM process of the running box. */
   async vmm(): Promise<VmmStatus> {
-    return (await this.#controlled()).call<VmmStatus>('status')
+    return (await this.#controlledAwake()).call<VmmStatus>('status')
   }
 
   /** Frees this handle's connections; the box itself is not touched. */
@@ -525,7 +544,15 @@ export class Box extends EventEmitter<BoxEvents> {
 
   async #connect(): Promise<AgentClient> {
     await this.#awake()
-    const client = await AgentClient.connect(await connectToGuest(this.#folder.vsockSocket, AGENT_PORT))
+    const open = async (): Promise<AgentClient> =>
+      AgentClient.connect(await connectToGuest(this.#folder.vsockSocket, AGENT_PORT))
+    const client = await open().catch(async (error: Error) => {
+      // It was just being put aside, because nobody used it.
+      if (!readPending(this.#folder)) throw error
+      await this.#ended()
+      await this.start()
+      return open()
+    })
     this.#client = client
     client.onClose = () => {
       this.#agent = undefined
@@ -543,6 +570,12 @@ export class Box extends EventEmitter<BoxEvents> {
     await this.#watch()
     if (!this.#control) throw new BoxError('WRONG_STATE', `box '${this.name}' is not running: start it first`)
     return this.#control
+  }
+
+  /** One whose memory is on disk has nobody to ask: it is woken. */
+  async #controlledAwake(): Promise<ControlClient> {
+    if (!this.#runs && readPending(this.#folder)) await this.start()
+    return this.#controlled()
   }
 
   /** Listens to the VMM, so that its end is known at once. */

@@ -7,6 +7,7 @@ import { resolve } from 'node:path'
 import { lockUp } from '../host/jail.ts'
 import { ProcessLock } from '../host/process-lock.ts'
 import { startVcpuThreads } from '../machine/vcpu-thread.ts'
+import { SnapshotStore } from '../snapshot/store.ts'
 import { ControlServer } from './control.ts'
 import { BoxError } from './errors.ts'
 import { BoxFolder, Home } from './home.ts'
@@ -49,6 +50,8 @@ async function main(): Promise<void> {
   const { config } = record
   const stopped = { reason: 'stopped', message: 'it was stopped', exitCode: null } as const
   let control: ControlServer | undefined
+  // One that was to go on from a snapshot and cannot is not lost; nor is one that is ended to be put back to a snapshot.
+  let isKept = plan.restore !== undefined && plan.restore.owner !== 'template'
   const ownerGone = (): void => {
     void vmm.stop({ reason: 'owner-gone', message: 'the process that started it ended', exitCode: null })
   }
@@ -57,7 +60,11 @@ async function main(): Promise<void> {
   try {
     control = await ControlServer.listen(folder.controlSocket, {
       status: () => ({ pid: process.pid, accel: plan.accel, stages: vmm.stages }),
-      stop: params => vmm.stop(stopped, (params as { graceMs?: number } | null)?.graceMs),
+      stop: params => {
+        const asked = params as { graceMs?: number; keep?: boolean } | null
+        isKept = asked?.keep === true
+        return vmm.stop(stopped, asked?.graceMs)
+      },
       metrics: () => vmm.metrics(),
       network: params => vmm.askNetwork(params),
       snapshot: params => vmm.snapshot(params as SnapshotRequest),
@@ -68,6 +75,7 @@ async function main(): Promise<void> {
       control?.broadcastLossy('log', { stream, text: Buffer.from(data).toString() })
     vmm.onConsole = data => log('console', data)
     await vmm.becomeReady(plan.silenceMs)
+    isKept = false
     if (plan.template !== undefined) await vmm.leaveTemplate(plan.template)
     const output = openSync(folder.outputLog, 'a', 0o600)
     vmm.ended.finally(() => closeSync(output)).catch(() => {})
@@ -88,9 +96,12 @@ async function main(): Promise<void> {
   control?.broadcast('exit', exit)
   await control?.close()
   for (const path of [folder.controlSocket, folder.vsockSocket, folder.netSocket]) rmSync(path, { force: true })
-  if (config.autoRemove && exit.reason !== 'paused')
-    discard(new Home(resolve(folder.path, '../..')), folder, vmm.record.name)
+  const isRemoved = config.autoRemove && !isKept && exit.reason !== 'paused'
+  const home = new Home(resolve(folder.path, '../..'))
+  if (isRemoved) discard(home, folder, vmm.record.name)
   lock.release()
+  // Nobody waits for this, and the next cleaning up does it if it fails.
+  if (isRemoved) await new SnapshotStore(home.path).removeOwner(record.id).catch(() => {})
   process.exit(0)
 }
 

@@ -74,7 +74,12 @@ export class VmmSnapshots {
 
   /** Takes one; resolves when it is durable. */
   take(wanted: WantedSnapshot): Promise<TakenSnapshot> {
-    const turn = this.#turn.then(() => this.#take(wanted))
+    return this.inTurn(() => this.#take(wanted))
+  }
+
+  /** Does something between two snapshots: whoever pauses or resumes the machine amid one makes it a snapshot of two moments. */
+  inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(work)
     this.#turn = turn.catch(() => {})
     return turn
   }
@@ -96,6 +101,7 @@ export class VmmSnapshots {
       ...(wanted.key === undefined ? {} : { key: wanted.key }),
       parent: wanted.kind === 'template' ? null : this.#parent,
     })
+    let image: MemoryImage | undefined
     try {
       // Whatever takes long is done while the guest runs.
       await this.#devices.disk.control('flush')
@@ -115,7 +121,6 @@ export class VmmSnapshots {
       let pauseMs: number
       let rounds = 0
       let state: Uint8Array | null = null
-      let image: MemoryImage | undefined
       if (writer) {
         const sink = {
           writePages: (page: number, bytes: Uint8Array): void => writer.write(page * PAGE, bytes),
@@ -145,6 +150,10 @@ export class VmmSnapshots {
       if (wanted.kind === 'snapshot') this.#parent = manifest.id
       const memoryBytes = writer ? writer.pages * PAGE : 0
       return { id: manifest.id, pauseMs, liveMs, totalMs: performance.now() - started, memoryBytes, rounds }
+    } catch (error) {
+      // Its files stay open otherwise, one set more at every attempt.
+      if (image !== this.#base?.image) image?.close()
+      throw error
     } finally {
       draft.abort()
     }

@@ -23,6 +23,7 @@ import { ConsoleLog } from './console-log.ts'
 import type { BoxDevices } from './devices.ts'
 import { growDisk, guestInfo, nameGuest, refreshGuest, shutDownGuest, syncGuest } from './identity.ts'
 import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, SnapshotRequest, TakenSnapshot } from './launch.ts'
+import { BoxLimits } from './limits.ts'
 import { residentMemory } from './resident.ts'
 import { openSaved, restoredMemory } from './restored-memory.ts'
 import { type SnapshotParts, VmmSnapshots } from './snapshots.ts'
@@ -36,9 +37,10 @@ const LIMIT_CHECK_MS = 500
 const STOP_GRACE_MS = 15_000
 /** How long a snapshot with memory waits for the guest's files to be written. */
 const SYNC_MS = 1000
+/** And one that the box may never go on from: `stop` drops it where it cannot be woken. */
+const RELEASE_SYNC_MS = 5000
 /** How often a box whose command has ended looks whether others still use it. */
 const USE_CHECK_MS = 100
-const IDLE_CHECK_MS = 1000
 
 interface VmmParts extends SnapshotParts {
   readonly processMs: number
@@ -51,7 +53,9 @@ export class Vmm {
   readonly #folder: BoxFolder
   readonly #machine: Machine
   readonly #devices: BoxDevices
+  readonly #store: SnapshotStore
   readonly #snapshots: VmmSnapshots
+  readonly #limits: BoxLimits
   readonly #plan: LaunchPlan
   readonly #console: ConsoleLog
   readonly #stages: { -readonly [Stage in keyof BootStages]: number }
@@ -60,7 +64,9 @@ export class Vmm {
   #agent: AgentClient | undefined
   #lastOutput = Date.now()
   #ending: Pick<BoxExit, 'reason' | 'message' | 'exitCode'> | undefined
-  #timers: NodeJS.Timeout[] = []
+  /** Its user paused it: not the pause of a snapshot. */
+  #frozen = false
+  #releasing: Promise<void> | undefined
 
   private constructor(parts: VmmParts) {
     const { folder, machine } = parts
@@ -69,7 +75,16 @@ export class Vmm {
     this.#plan = parts.plan
     this.#machine = machine
     this.#devices = parts.devices
+    this.#store = parts.store
     this.#snapshots = new VmmSnapshots(parts)
+    this.#limits = new BoxLimits({
+      config: this.record.config,
+      // One connection is our own. A guest that stands still serves nobody, and cannot say that a connection has ended.
+      isUsed: async () => !this.#frozen && (await this.#devices.openConnections()) > 1,
+      isFrozen: () => this.#frozen,
+      release: () => this.release(),
+      stop: why => this.stop(why),
+    })
     this.#console = new ConsoleLog(folder.consoleLog)
     this.#stages = { processMs: parts.processMs, machineMs: sinceStart(), runningMs: 0, kernelMs: 0, readyMs: 0 }
     this.#ended = new Promise(resolve => {
@@ -156,7 +171,7 @@ export class Vmm {
       await growDisk(agent).catch((error: Error) => process.stderr.write(`${error.message}\n`))
     }
     this.#stages.readyMs = sinceStart()
-    this.#watchLimits()
+    this.#limits.watch()
   }
 
   /** Frames go one after the other, and are answered together. */
@@ -170,11 +185,9 @@ export class Vmm {
    * others, but does not wait for long.
    */
   async snapshot(request: SnapshotRequest): Promise<TakenSnapshot> {
-    if (request.kind === 'snapshot' && this.#agent && this.#machine.phase === 'running') {
-      const written = syncGuest(this.#agent)
-      await (request.diskOnly
-        ? written
-        : Promise.race([written.catch(() => {}), sleep(SYNC_MS, undefined, { ref: false })]))
+    if (request.kind === 'snapshot') {
+      if (!request.diskOnly) await this.#written(SYNC_MS)
+      else if (this.#agent && this.#machine.phase === 'running') await syncGuest(this.#agent)
     }
     return this.#snapshots.take(request)
   }
@@ -191,24 +204,61 @@ export class Vmm {
 
   /** The guest stands still until `resume`; its memory stays. */
   async pause(): Promise<void> {
-    await this.#machine.pause()
-    writeFileSync(this.#folder.frozen, '')
+    if (this.#releasing) return this.#releasing
+    await this.#snapshots.inTurn(async () => {
+      await this.#machine.pause()
+      this.#frozen = true
+      writeFileSync(this.#folder.frozen, '')
+    })
   }
 
   async resume(): Promise<void> {
-    rmSync(this.#folder.frozen, { force: true })
-    if (this.#machine.phase !== 'paused') return
+    await this.#releasing
+    if (this.#ending) throw new BoxError('VMM_FAILED', `box '${this.record.name}' is ending: ${this.#ending.message}`)
+    await this.#snapshots.inTurn(async () => {
+      this.#frozen = false
+      rmSync(this.#folder.frozen, { force: true })
+      if (this.#machine.phase === 'paused') await this.#goOn()
+    })
+  }
+
+  async #goOn(): Promise<void> {
     await this.#machine.resume()
     // Its clock has stood still too.
     if (this.#agent) await refreshGuest(this.#agent)
   }
 
-  /** Saves memory to the disk and ends this process; the box's next use goes on from there. */
-  async release(): Promise<void> {
-    const { id } = await this.#snapshots.take({ name: null, kind: 'pause', stay: true })
+  /** Saves memory to the disk and ends this process; the box's next use goes on from there. When that fails the box is as it was. */
+  release(): Promise<void> {
+    this.#releasing ??= this.#release().finally(() => {
+      this.#releasing = undefined
+    })
+    return this.#releasing
+  }
+
+  async #release(): Promise<void> {
+    // Until it is said that the box goes on from it, nobody may take the snapshot for a left-over.
+    using _used = await this.#store.use()
+    if (!this.#frozen) await this.#written(RELEASE_SYNC_MS)
+    const owner = this.record.id
+    let id: string | undefined
+    try {
+      ;({ id } = await this.#snapshots.take({ name: null, kind: 'pause', stay: true }))
+      if (!this.#ending) writePending(this.#folder, { snapshot: { owner, id }, why: 'pause' })
+    } catch (error) {
+      if (id !== undefined) this.#store.drop(owner, id)
+      if (!this.#frozen && this.#machine.phase === 'paused') await this.#goOn()
+      throw error
+    }
     rmSync(this.#folder.frozen, { force: true })
-    writePending(this.#folder, { snapshot: { owner: this.record.id, id }, why: 'pause' })
-    await this.stop({ reason: 'paused', message: 'it was paused, and its memory released', exitCode: null }, 0)
+    await this.#end({ reason: 'paused', message: 'it was paused, and its memory released', exitCode: null }, 0)
+  }
+
+  /** The guest writes its files out, if it does so in time. */
+  async #written(withinMs: number): Promise<void> {
+    if (!this.#agent || this.#machine.phase !== 'running') return
+    const written = syncGuest(this.#agent).catch(() => {})
+    await Promise.race([written, sleep(withinMs, undefined, { ref: false })])
   }
 
   /** Runs the box's own command, if it has one; when it ends the box stops, too. */
@@ -290,17 +340,32 @@ export class Vmm {
 
   /** Ends the box: the guest is asked first, and stopped where it is when it does not answer in time. */
   async stop(why: Pick<BoxExit, 'reason' | 'message' | 'exitCode'>, graceMs: number = STOP_GRACE_MS): Promise<void> {
+    // One whose memory is being saved ends by itself then.
+    if (graceMs > 0) await this.#releasing?.catch(() => {})
+    await this.#end(why, graceMs)
+  }
+
+  async #end(why: Pick<BoxExit, 'reason' | 'message' | 'exitCode'>, graceMs: number): Promise<void> {
     if (!this.#ending) {
       this.#ending = why
-      for (const timer of this.#timers) clearTimeout(timer)
-      if (this.#agent && this.#machine.phase === 'running' && graceMs > 0) {
-        const asked = shutDownGuest(this.#agent, 'off').then(() => this.#machine.ended())
+      this.#limits.clear()
+      if (graceMs > 0) {
+        const asked = this.#shutDown()
         asked.catch(() => {})
         await Promise.race([asked, sleep(graceMs, undefined, { ref: false })]).catch(() => {})
       }
       await this.#machine.stop()
     }
     await this.#ended
+  }
+
+  /** A guest that its user paused goes on for it: what it has not written out yet would be lost. */
+  async #shutDown(): Promise<void> {
+    if (!this.#agent) return
+    if (this.#frozen) await this.#snapshots.inTurn(() => this.#machine.resume())
+    if (this.#machine.phase !== 'running') return
+    await shutDownGuest(this.#agent, 'off')
+    await this.#machine.ended()
   }
 
   async #onMachineExit(exit: MachineExit): Promise<void> {
@@ -326,27 +391,6 @@ export class Vmm {
       rmSync(this.#folder.lastExit, { force: true })
     }
     this.#resolveEnded(end)
-  }
-
-  /** The box's time to live, and its limit of idleness. */
-  #watchLimits(): void {
-    const { timeoutMs, idleMs } = this.record.config
-    if (timeoutMs > 0) {
-      const stop = (): void =>
-        void this.stop({ reason: 'timeout', message: `its ${timeoutMs} ms were over`, exitCode: null })
-      this.#timers.push(setTimeout(stop, timeoutMs))
-    }
-    if (idleMs > 0) {
-      let lastUse = Date.now()
-      const look = async (): Promise<void> => {
-        // One connection is our own.
-        if ((await this.#devices.openConnections()) > 1 || this.record.config.command) lastUse = Date.now()
-        if (Date.now() - lastUse < idleMs) return
-        if (this.record.config.onIdle === 'pause' && this.#machine.phase === 'running') await this.release()
-        else await this.stop({ reason: 'idle', message: `nobody used it for ${idleMs} ms`, exitCode: null })
-      }
-      this.#timers.push(setInterval(() => void look().catch(() => {}), Math.min(idleMs, IDLE_CHECK_MS)))
-    }
   }
 
   /** A change to the network, or a question about it: `NetworkRequest` of src/net/control.ts. */
