@@ -100,7 +100,9 @@ export function parseCidr(text: string): Cidr {
   return { address, bits: 128 - most + given }
 }
 
+/** A block of IPv6 addresses, were it all of them, has no IPv4 address in it. */
 export function contains(block: Cidr, address: Uint8Array): boolean {
+  if (block.bits < 96 && isMapped(address)) return false
   const whole = block.bits >> 3
   for (let i = 0; i < whole; i++) if (block.address[i] !== address[i]) return false
   const rest = block.bits & 7

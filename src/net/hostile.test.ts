@@ -1,11 +1,12 @@
 /** Guests that flood, spoof, open flows without end, or send pieces of packets: each is limited and counted. */
+import { createSocket } from 'node:dgram'
 import { readdirSync } from 'node:fs'
 import { createServer, type Server } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { parseAddress } from './addresses.ts'
-import { invert, pseudoSum, sumBytes } from './checksum.ts'
+import { invert, sumBytes } from './checksum.ts'
 import { GATEWAY4, GUEST4 } from './description.ts'
-import { RawGuest, tcpFrame } from './testing/raw-guest.ts'
+import { RawGuest, tcpFrame, udpFrame } from './testing/raw-guest.ts'
 import { writeHeaders } from './writer.ts'
 
 const MACS = { guest: Uint8Array.from([0x52, 0x55, 10, 0, 2, 2]), gateway: Uint8Array.from([2, 0, 0, 0, 0, 1]) }
@@ -13,8 +14,15 @@ let guest: RawGuest
 let server: Server
 let port = 0
 
+/** A resolver of the test's own that never answers: questions go nowhere else. */
+let resolver: ReturnType<typeof createSocket>
+
 beforeEach(async () => {
-  guest = new RawGuest({ policy: { allow: ['host.vitrine.internal', '127.0.0.0/8'] }, resolvers: ['127.0.0.1'] })
+  resolver = createSocket('udp4')
+  await new Promise<void>(resolve => resolver.bind(0, '127.0.0.1', resolve))
+  const policy = { allow: ['host.vitrine.internal', '127.0.0.0/8'] }
+  const options = { resolverPort: resolver.address().port }
+  guest = new RawGuest({ policy, resolvers: ['127.0.0.1'] }, undefined, options)
   server = createServer(socket => socket.on('error', () => {}))
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
   port = (server.address() as { port: number }).port
@@ -23,22 +31,10 @@ beforeEach(async () => {
 afterEach(() => {
   guest.close()
   server.close()
+  resolver.close()
 })
 
 const descriptors = (): number => readdirSync('/proc/self/fd').length
-
-function udpFrame(source: Uint8Array, from: number, to: number, payload: Uint8Array, remote = GATEWAY4): Uint8Array {
-  const length = 8 + payload.length
-  const bytes = new Uint8Array(34 + length)
-  const view = new DataView(bytes.buffer)
-  const at = writeHeaders(bytes, view, MACS, source, remote, 17, length, 64)
-  view.setUint16(at, from)
-  view.setUint16(at + 2, to)
-  view.setUint16(at + 4, length)
-  bytes.set(payload, at + 8)
-  view.setUint16(at + 6, invert(sumBytes(bytes, at, length, pseudoSum(source, remote, 17, length))))
-  return bytes
-}
 
 /** A fragment of a UDP packet: `offset` in bytes. */
 function fragment(id: number, offset: number, length: number, more: boolean, fill = 0): Uint8Array {

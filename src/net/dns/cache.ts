@@ -4,6 +4,8 @@ import { type DnsRecord, TYPE_OPT } from './message.ts'
 interface Kept {
   readonly message: Uint8Array
   readonly records: readonly DnsRecord[]
+  /** No record is said to live longer than this. */
+  readonly most: number
   readonly storedAt: number
   readonly until: number
 }
@@ -28,9 +30,9 @@ export class DnsCache {
     this.#kept.clear()
   }
 
-  /** Keeps an answer that has records, for the shortest of their lives. */
-  store(key: string, message: Uint8Array, records: readonly DnsRecord[]): void {
-    let life = MAX_TTL_S
+  /** Keeps an answer that has records, for the shortest of their lives, and no longer than `most` seconds. */
+  store(key: string, message: Uint8Array, records: readonly DnsRecord[], most: number): void {
+    let life = Math.min(MAX_TTL_S, most)
     let real = 0
     for (const { type, ttl } of records) {
       if (type === TYPE_OPT) continue
@@ -41,11 +43,11 @@ export class DnsCache {
     if (this.#kept.size >= this.#limit) this.#kept.delete(this.#kept.keys().next().value!)
     const now = this.#clock()
     this.#kept.delete(key)
-    this.#kept.set(key, { message: message.slice(), records, storedAt: now, until: now + life * 1000 })
+    this.#kept.set(key, { message: message.slice(), records, most, storedAt: now, until: now + life * 1000 })
   }
 
-  /** A copy with the query's number and the lives that are left; undefined when there is none. */
-  find(key: string, id: number): { message: Uint8Array; records: readonly DnsRecord[] } | undefined {
+  /** A copy with the lives that are left; undefined when there is none. */
+  find(key: string): { message: Uint8Array; records: readonly DnsRecord[] } | undefined {
     const kept = this.#kept.get(key)
     if (kept === undefined) return undefined
     const now = this.#clock()
@@ -55,9 +57,9 @@ export class DnsCache {
     }
     const message = kept.message.slice()
     const view = new DataView(message.buffer)
-    view.setUint16(0, id)
     const age = Math.floor((now - kept.storedAt) / 1000)
-    for (const { type, ttl, ttlAt } of kept.records) if (type !== TYPE_OPT) view.setUint32(ttlAt, ttl - age)
+    for (const { type, ttl, ttlAt } of kept.records)
+      if (type !== TYPE_OPT) view.setUint32(ttlAt, Math.min(ttl, kept.most) - age)
     return { message, records: kept.records }
   }
 }

@@ -17,6 +17,7 @@ import { isMapped, parseAddress } from '../addresses.ts'
 import type { EdgeSource, NetCore } from '../core.ts'
 import { GATEWAY4, HOST_NAME } from '../description.ts'
 import type { Policy } from '../policy.ts'
+import { chainOf, lifeOf } from './answer.ts'
 import { DnsCache } from './cache.ts'
 import * as dns from './message.ts'
 import { TcpExchange } from './tcp-exchange.ts'
@@ -57,7 +58,7 @@ class Pending implements EdgeSource {
   /** Over TCP now, because the answer, `cut`, was not all of it. */
   tcp: TcpExchange | undefined
   cut: Uint8Array | undefined
-  readonly limit: number
+  readonly edns: dns.Edns
 
   constructor(forwarder: DnsForwarder, asker: Asker, query: Uint8Array, question: dns.Question) {
     this.#forwarder = forwarder
@@ -65,7 +66,7 @@ class Pending implements EdgeSource {
     this.query = query
     this.question = question
     this.guestId = (query[0]! << 8) | query[1]!
-    this.limit = dns.datagramLimit(query, question)
+    this.edns = dns.readEdns(query, question)
   }
 
   onEdge(): void {
@@ -132,8 +133,7 @@ export class DnsForwarder {
     const own = this.#hosts.get(question.name) ?? this.#neighbour(question.name)
     if (own !== undefined) this.#answer(asker, this.#ownAnswer(query, question, own))
     else if (!this.#policy.mayResolve(question.name)) {
-      counters.denied++
-      this.onDenied(question.name)
+      this.#denied(question.name)
       this.#answer(asker, dns.makeAnswer(query, question, dns.REFUSED))
     } else if (!this.#answerFromCache(asker, query, question)) this.#forward(asker, query, question)
   }
@@ -162,11 +162,13 @@ export class DnsForwarder {
   }
 
   #answerFromCache(asker: Asker, query: Uint8Array, question: dns.Question): boolean {
-    const found = this.#cache.find(keyOf(question), (query[0]! << 8) | query[1]!)
+    const { kind, limit } = dns.readEdns(query, question)
+    const found = this.#cache.find(`${keyOf(question)}/${kind}`)
     if (found === undefined) return false
     this.#core.counters.dnsCached++
+    dns.addressTo(found.message, query, question, (query[0]! << 8) | query[1]!)
     this.#tie(question.name, found.message, found.records)
-    this.#answer(asker, found.message, dns.datagramLimit(query, question), question)
+    this.#answer(asker, found.message, limit, question)
     return true
   }
 
@@ -234,9 +236,11 @@ export class DnsForwarder {
     }
     const records = dns.readRecords(message, answered.end)
     if (records === undefined) return false
-    this.#tie(answered.name, message, records)
-    if ((message[3]! & 15) === dns.NO_ERROR) this.#cache.store(keyOf(answered), message, records)
-    this.#finish(pending, message)
+    if (this.#tie(answered.name, message, records)) {
+      const key = `${keyOf(answered)}/${pending.edns.kind}`
+      this.#cache.store(key, message, records, lifeOf(answered, message, records))
+      this.#finish(pending, message)
+    } else this.#finish(pending, dns.makeAnswer(pending.query, pending.question, dns.REFUSED))
     return true
   }
 
@@ -263,23 +267,31 @@ export class DnsForwarder {
     if (outcome === 'failed' || !this.#take(pending, outcome)) this.#finish(pending, pending.cut!)
   }
 
-  /** Addresses in an answer belong to the name that was asked for, through whatever aliases. */
-  #tie(name: string, message: Uint8Array, records: readonly dns.DnsRecord[]): void {
-    for (const { type, ttl, dataAt, dataLength } of records) {
-      if (type === dns.TYPE_A && dataLength === 4) {
-        this.#policy.tie(name, parseAddress(message.subarray(dataAt, dataAt + 4).join('.')), ttl)
-      } else if (type === dns.TYPE_AAAA && dataLength === 16) {
-        this.#policy.tie(name, message.slice(dataAt, dataAt + 16), ttl)
-      }
+  /**
+   * Addresses in an answer belong to the name that was asked for, through whatever aliases. False: one of those is denied, or the
+   * name itself since it was asked for, and nothing of the answer may be told.
+   */
+  #tie(name: string, message: Uint8Array, records: readonly dns.DnsRecord[]): boolean {
+    const { names, addresses } = chainOf(name, message, records)
+    const denied = this.#policy.mayResolve(name) ? names.find(alias => this.#policy.deniesName(alias)) : name
+    if (denied !== undefined) {
+      this.#denied(denied)
+      return false
     }
+    for (const { address, ttl } of addresses) this.#policy.tie(names, address, ttl)
+    return true
+  }
+
+  #denied(name: string): void {
+    this.#core.counters.denied++
+    this.onDenied(name)
   }
 
   #finish(pending: Pending, message: Uint8Array): void {
     this.#closeSocket(pending)
     this.#pending.delete(pending)
-    message[0] = pending.guestId >> 8
-    message[1] = pending.guestId & 255
-    this.#answer(pending.asker, message, pending.limit, pending.question)
+    dns.addressTo(message, pending.query, pending.question, pending.guestId)
+    this.#answer(pending.asker, message, pending.edns.limit, pending.question)
   }
 
   #closeSocket(pending: Pending): void {

@@ -1,5 +1,7 @@
 /** DNS messages (RFC 1035): as much of them as a forwarder has to understand. Every length is checked. */
 export const TYPE_A = 1
+export const TYPE_CNAME = 5
+export const TYPE_SOA = 6
 export const TYPE_AAAA = 28
 export const TYPE_OPT = 41
 export const CLASS_IN = 1
@@ -19,8 +21,8 @@ export interface Question {
   readonly end: number
 }
 
-/** The name at `at`, and where it ends; undefined when it is malformed. */
-export function readName(bytes: Uint8Array, at: number): { name: string; end: number } | undefined {
+/** The name at `at`, and where it ends; undefined when it is malformed. `whole`: it may not refer to another. */
+export function readName(bytes: Uint8Array, at: number, whole = false): { name: string; end: number } | undefined {
   let text = ''
   let end = -1
   let from = at
@@ -30,7 +32,7 @@ export function readName(bytes: Uint8Array, at: number): { name: string; end: nu
     const size = bytes[from]!
     if (size === 0) return { name: text, end: end < 0 ? from + 1 : end }
     if (size >= 0xc0) {
-      if (from + 1 >= bytes.length) return undefined
+      if (whole || from + 1 >= bytes.length) return undefined
       if (end < 0) end = from + 2
       const target = ((size & 0x3f) << 8) | bytes[from + 1]!
       // Only backwards: a name cannot contain itself.
@@ -58,12 +60,18 @@ export function readQuestion(bytes: Uint8Array): Question | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
   // Opcode QUERY with one question.
   if ((view.getUint16(2) & 0x7800) !== 0 || view.getUint16(4) !== 1) return undefined
-  const name = readName(bytes, HEADER)
+  const name = readName(bytes, HEADER, true)
   if (name === undefined || name.end + 4 > bytes.length) return undefined
   return { name: name.name, type: view.getUint16(name.end), class: view.getUint16(name.end + 2), end: name.end + 4 }
 }
 
+export const ANSWER = 0
+export const AUTHORITY = 1
+export const ADDITIONAL = 2
+
 export interface DnsRecord {
+  /** ANSWER, AUTHORITY or ADDITIONAL. */
+  readonly section: number
   readonly name: string
   readonly type: number
   readonly ttl: number
@@ -75,7 +83,9 @@ export interface DnsRecord {
 /** All records after the question; undefined when the message is malformed. */
 export function readRecords(bytes: Uint8Array, from: number): DnsRecord[] | undefined {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
-  const count = view.getUint16(6) + view.getUint16(8) + view.getUint16(10)
+  const answers = view.getUint16(6)
+  const authorities = answers + view.getUint16(8)
+  const count = authorities + view.getUint16(10)
   const records: DnsRecord[] = []
   let at = from
   for (let i = 0; i < count; i++) {
@@ -87,20 +97,38 @@ export function readRecords(bytes: Uint8Array, from: number): DnsRecord[] | unde
     const ttlAt = name.end + 4
     const ttl = view.getUint32(ttlAt)
     // RFC 2181, section 8: a TTL with the top bit set is zero.
-    const record = { name: name.name, type: view.getUint16(name.end), ttl: ttl > 0x7fff_ffff ? 0 : ttl, ttlAt }
+    const section = i < answers ? ANSWER : i < authorities ? AUTHORITY : ADDITIONAL
+    const record = { section, name: name.name, type: view.getUint16(name.end), ttl: ttl > 0x7fff_ffff ? 0 : ttl, ttlAt }
     records.push({ ...record, dataAt, dataLength })
     at = dataAt + dataLength
   }
   return records
 }
 
-/** How long an answer to this query may be over UDP: 512 bytes, or what it says (RFC 6891, 6.2.3). */
-export function datagramLimit(query: Uint8Array, question: Question): number {
+export interface Edns {
+  /** How long an answer may be over UDP: 512 bytes, or what the query says (RFC 6891, 6.2.3). */
+  readonly limit: number
+  /** What else in a query changes its answer: EDNS at all, DNSSEC records wanted, recursion, checks switched off. */
+  readonly kind: string
+}
+
+export function readEdns(query: Uint8Array, question: Question): Edns {
   const view = new DataView(query.buffer, query.byteOffset, query.length)
+  const flags = `${query[2]! & 1}${query[3]! & 0x10}`
   for (const { type, ttlAt } of readRecords(query, question.end) ?? []) {
-    if (type === TYPE_OPT) return Math.max(view.getUint16(ttlAt - 2), MIN_DATAGRAM)
+    if (type !== TYPE_OPT) continue
+    // The DO bit (RFC 3225) stands where other records have their TTL.
+    const dnssec = (view.getUint16(ttlAt + 2) & 0x8000) !== 0
+    return { limit: Math.max(view.getUint16(ttlAt - 2), MIN_DATAGRAM), kind: `${flags}${dnssec ? 'do' : 'edns'}` }
   }
-  return MIN_DATAGRAM
+  return { limit: MIN_DATAGRAM, kind: flags }
+}
+
+/** Gives an answer the number and the very letters of the question that it is for: some compare their case. */
+export function addressTo(message: Uint8Array, query: Uint8Array, question: Question, id: number): void {
+  message[0] = id >> 8
+  message[1] = id & 255
+  message.set(query.subarray(HEADER, question.end), HEADER)
 }
 
 /** The answer without its records, and a flag that says so: the guest then asks over TCP (RFC 2181, 9). */

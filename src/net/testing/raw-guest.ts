@@ -5,7 +5,7 @@ import { invert, pseudoSum, sumBytes } from '../checksum.ts'
 import type { Plain } from '../control.ts'
 import { GATEWAY4, GUEST4, type NetworkDescription } from '../description.ts'
 import { type GuestOffloads, MAX_FRAME, type OffloadHeader } from '../link.ts'
-import { NetworkStack } from '../stack.ts'
+import { NetworkStack, type StackOptions } from '../stack.ts'
 import { writeHeaders } from '../writer.ts'
 
 export const NO_OFFLOADS: GuestOffloads = { checksum: false, segments4: false, segments6: false }
@@ -66,6 +66,26 @@ export function tcpFrame(fields: TcpFields): Uint8Array {
   return bytes
 }
 
+/** A frame of the guest's with one IPv4 datagram. */
+export function udpFrame(
+  source: Uint8Array,
+  from: number,
+  to: number,
+  payload: Uint8Array,
+  remote = GATEWAY4,
+): Uint8Array {
+  const length = 8 + payload.length
+  const bytes = new Uint8Array(34 + length)
+  const view = new DataView(bytes.buffer)
+  const at = writeHeaders(bytes, view, MACS, source, remote, 17, length, 64)
+  view.setUint16(at, from)
+  view.setUint16(at + 2, to)
+  view.setUint16(at + 4, length)
+  bytes.set(payload, at + 8)
+  view.setUint16(at + 6, invert(sumBytes(bytes, at, length, pseudoSum(source, remote, 17, length))))
+  return bytes
+}
+
 export class RawGuest {
   readonly stack: NetworkStack
   readonly poll = new PollSet()
@@ -75,8 +95,12 @@ export class RawGuest {
   readonly #seen: Uint8Array[] = []
 
   /** `saved`: what an earlier stack's `save` gave. */
-  constructor(description: NetworkDescription = { policy: { allow: ['host.vitrine.internal'] } }, saved?: Plain) {
-    this.stack = new NetworkStack(description, { clock: () => this.now })
+  constructor(
+    description: NetworkDescription = { policy: { allow: ['host.vitrine.internal'] } },
+    saved?: Plain,
+    options: StackOptions = {},
+  ) {
+    this.stack = new NetworkStack(description, { clock: () => this.now, ...options })
     if (saved !== undefined) this.stack.restore(saved)
     this.stack.start(this.poll, () => {}, NO_OFFLOADS)
   }
