@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs'
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest'
@@ -40,6 +40,28 @@ describe('vitrine disk', () => {
     await expect(run('create', join(folder, 'x'))).rejects.toThrow('the size is missing')
     await expect(run('create', join(folder, 'x'), '1M', '-b', 'y')).rejects.toThrow(/-F/)
     await expect(run('info', join(folder, 'absent'))).rejects.toThrow(/does not exist/)
+  })
+
+  it("goes by a file's name, and asks when the contents say otherwise", async () => {
+    const raw = join(folder, 'guest.img')
+    await run('create', raw, '1M', '-f', 'raw')
+    expect(JSON.parse((await run('info', '--json', raw)).out)).toMatchObject({ format: 'raw' })
+    // What a guest can do to its raw disk.
+    await run('create', join(folder, 'other.qcow2'), '1G')
+    copyFileSync(join(folder, 'other.qcow2'), raw)
+    for (const args of [
+      ['info', raw],
+      ['map', raw],
+      ['resize', raw, '2G'],
+      ['convert', raw, join(folder, 'out.qcow2')],
+    ]) {
+      await expect(run(...args)).rejects.toThrow(/begins like a QCOW2 image/)
+    }
+    expect(JSON.parse((await run('info', '--json', '-f', 'raw', raw)).out)).toMatchObject({ format: 'raw' })
+    expect(JSON.parse((await run('info', '--json', '-f', 'qcow2', raw)).out)).toMatchObject({ format: 'qcow2' })
+    const named = join(folder, 'named.qcow2')
+    writeFileSync(named, new Uint8Array(4096))
+    await expect(run('info', named)).rejects.toMatchObject({ code: 'NOT_QCOW2' })
   })
 
   it.skipIf(qemuMissing)(

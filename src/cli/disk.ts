@@ -35,7 +35,7 @@ export const diskCommand: Command = {
       type: 'string',
       short: 'f',
       value: 'raw|qcow2',
-      help: "The format of FILE; found out when it isn't given.",
+      help: 'The format of FILE; without it, qcow2 when it is named so, else raw.',
     },
     output: { type: 'string', short: 'O', value: 'raw|qcow2', help: 'convert: the format of the new file (qcow2).' },
     backing: { type: 'string', short: 'b', value: 'FILE', help: "create, rebase: the backing file; '' for none." },
@@ -85,9 +85,15 @@ function parseFormat(text: string): DiskFormat {
   throw new UsageError(`'${text}' is not a format: raw or qcow2`)
 }
 
+/** By the name, never by the contents alone: a guest could make its raw disk a QCOW2 image that names any file of the host. */
 function formatOf(args: ParsedArgs, path: string): DiskFormat {
   const given = args.text('format')
-  return given === undefined ? probeFormat(path) : parseFormat(given)
+  if (given !== undefined) return parseFormat(given)
+  if (path.toLowerCase().endsWith('.qcow2')) return 'qcow2'
+  if (probeFormat(path) === 'raw') return 'raw'
+  throw new UsageError(
+    `${path} is not named .qcow2 but begins like a QCOW2 image, which a guest can write to its raw disk: say -f raw or -f qcow2`,
+  )
 }
 
 /** Backing files may be beside the image and where `--allow` says. */

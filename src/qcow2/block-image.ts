@@ -29,7 +29,7 @@ export interface BlockImage {
   writev(offset: number, vector: IoVector): void
   /** Returns when every finished write is durable. */
   flush(): void
-  /** A hint: the guest no longer needs these bytes. Whole clusters read as zeros afterwards, the edges keep theirs. */
+  /** A hint: the guest no longer needs these bytes. What they read as afterwards is zeros or what they were. */
   discard(offset: number, length: number): void
   /** The range reads as zeros afterwards; `mayUnmap` lets its space go back to the host. */
   writeZeroes(offset: number, length: number, mayUnmap: boolean): void

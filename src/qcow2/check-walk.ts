@@ -14,6 +14,8 @@ import { readSnapshots } from './snapshots.ts'
 import type { Storage } from './storage.ts'
 
 const DEFAULT_MEMORY = 512 * 1024 * 1024
+/** What an L2 table costs in `tables`. */
+const TABLE_BYTES = 128
 const MAX_SNAPSHOT_L1_BYTES = 1024 * 1024 * 1024
 
 /** An L2 table, how many L1 entries lead to it, and the one of the active L1 table, if any. */
@@ -30,6 +32,9 @@ export interface BadEntry {
   readonly lo: number
 }
 
+/** Entries to nowhere that one repair sets right. */
+const MAX_BAD_ENTRIES = 100_000
+
 export interface WalkOptions {
   readonly maxMemoryBytes?: number
   readonly onProgress?: (done: number, total: number) => void
@@ -38,7 +43,9 @@ export interface WalkOptions {
 export class ReferenceWalk {
   readonly counts: ReferenceCounts
   readonly tables = new Map<number, TableUse>()
+  /** The first of them: a repair that would need more is refused. */
   readonly badEntries: BadEntry[] = []
+  badEntryCount = 0
   readonly geometry: Geometry
   refcountBlocks: Float64Array = new Float64Array(0)
   /** References to the refcount structures themselves, which a rebuild replaces. */
@@ -49,6 +56,7 @@ export class ReferenceWalk {
   readonly #path: string
   readonly #fileClusters: number
   readonly #hasBacking: boolean
+  readonly #maxTables: number
 
   constructor(storage: Storage, header: Header, report: CheckReport, path: string, options: WalkOptions = {}) {
     this.#storage = storage
@@ -58,7 +66,9 @@ export class ReferenceWalk {
     this.geometry = geometryOf(header)
     this.#hasBacking = header.backingFile !== undefined
     this.#fileClusters = Math.ceil(storage.size() / this.geometry.clusterSize)
-    this.counts = new ReferenceCounts(path, options.maxMemoryBytes ?? DEFAULT_MEMORY)
+    const memory = options.maxMemoryBytes ?? DEFAULT_MEMORY
+    this.counts = new ReferenceCounts(path, memory)
+    this.#maxTables = Math.max(1, Math.floor(memory / TABLE_BYTES))
     report.totalClusters = Math.ceil(header.size / this.geometry.clusterSize)
     this.#countBytes('the header', 0, 1)
     this.#walkActiveL1()
@@ -98,12 +108,16 @@ export class ReferenceWalk {
       if (table === 0) continue
       if (table % clusterSize !== 0 || table / clusterSize >= this.#fileClusters) {
         this.#report.corruption(`${what} entry ${i} points to ${table}, which is not a cluster of the file`)
-        if (active) this.badEntries.push({ position: offset + i * 8, hi: 0, lo: 0 })
+        if (active) this.#noteBad({ position: offset + i * 8, hi: 0, lo: 0 })
         continue
       }
       const use = this.tables.get(table)
-      if (!use) this.tables.set(table, { owners: 1, active: active ? i : -1 })
-      else {
+      if (!use) {
+        if (this.tables.size >= this.#maxTables) {
+          throw new DiskError('TOO_LARGE', this.#path, 'has too many tables to be checked in the memory allowed')
+        }
+        this.tables.set(table, { owners: 1, active: active ? i : -1 })
+      } else {
         use.owners++
         if (active && use.active >= 0) this.#report.corruption(`${what} entries ${use.active} and ${i} share a table`)
         if (active && use.active < 0) use.active = i
@@ -195,7 +209,11 @@ export class ReferenceWalk {
 
   #bad(position: number): void {
     const zero = this.#header.version >= 3 && this.#hasBacking
-    this.badEntries.push({ position, hi: 0, lo: zero ? LO_ZERO : 0 })
+    this.#noteBad({ position, hi: 0, lo: zero ? LO_ZERO : 0 })
+  }
+
+  #noteBad(entry: BadEntry): void {
+    if (++this.badEntryCount <= MAX_BAD_ENTRIES) this.badEntries.push(entry)
   }
 
   /** "Bitmaps extension": a directory, a table for each bitmap, and the clusters that the tables list. */

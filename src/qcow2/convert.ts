@@ -1,6 +1,6 @@
 /** Writing a disk (its whole chain) to a new image file: raw or QCOW2, sparse, compressed if asked. */
 import { randomBytes } from 'node:crypto'
-import { constants, renameSync, rmSync } from 'node:fs'
+import { constants, rmSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { deflateRaw } from 'node:zlib'
 import { openFd } from '../host/file.ts'
@@ -9,7 +9,7 @@ import { chainExtent } from './chain.ts'
 import { CompressedWriter } from './compressed-writer.ts'
 import { compressCluster, WINDOW_BITS } from './compression.ts'
 import { COPY_BYTES, CopyBuffer, ZERO_GRAIN } from './copy.ts'
-import { type CreateOptions, checkTarget, formatQcow2 } from './create.ts'
+import { type CreateOptions, checkTarget, formatQcow2, putInPlace } from './create.ts'
 import { DiskError } from './errors.ts'
 import type { DiskFormat } from './open.ts'
 import { Qcow2Image } from './qcow2-image.ts'
@@ -46,7 +46,7 @@ export async function convertDisk(source: BlockImage, path: string, options: Con
     } finally {
       target.close()
     }
-    renameSync(temporary, path)
+    putInPlace(temporary, path, options.overwrite)
   } catch (error) {
     rmSync(temporary, { force: true })
     throw error

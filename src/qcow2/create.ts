@@ -2,7 +2,8 @@
 
 import { randomBytes } from 'node:crypto'
 import { constants, existsSync, linkSync, renameSync, rmSync } from 'node:fs'
-import { closeFd, openFd } from '../host/file.ts'
+import { dirname } from 'node:path'
+import { closeFd, openFd, syncData } from '../host/file.ts'
 import { roundUp, setU64, viewOver } from './bytes.ts'
 import { DiskError } from './errors.ts'
 import { encodeHeader, type Header, l1EntriesFor } from './header.ts'
@@ -68,15 +69,26 @@ export function createDisk(path: string, options: CreateFileOptions): void {
     } finally {
       storage.close()
     }
-    if (options.overwrite) renameSync(temporary, path)
-    else {
-      // link() fails when somebody made the name meanwhile; rename() would replace their file.
-      linkSync(temporary, path)
-      rmSync(temporary)
-    }
+    putInPlace(temporary, path, options.overwrite)
   } catch (error) {
     rmSync(temporary, { force: true })
     throw error
+  }
+}
+
+/** Gives a finished file its name, durably. */
+export function putInPlace(temporary: string, path: string, overwrite: boolean | undefined): void {
+  if (overwrite) renameSync(temporary, path)
+  else {
+    // link() fails when somebody made the name meanwhile; rename() would replace their file.
+    linkSync(temporary, path)
+    rmSync(temporary)
+  }
+  const folder = openFd(dirname(path), constants.O_RDONLY)
+  try {
+    syncData(folder)
+  } finally {
+    closeFd(folder)
   }
 }
 

@@ -5,6 +5,9 @@ import { HostError } from '../host/errors.ts'
 import { checkStorage } from './check.ts'
 import { formatQcow2 } from './create.ts'
 import { Qcow2Image } from './qcow2-image.ts'
+import { RawImage } from './raw-image.ts'
+import { rewriteHeader } from './rewrite-header.ts'
+import { readDisk, writeDisk } from './testing/disk-io.ts'
 import { MemoryStorage } from './testing/memory-storage.ts'
 import { Random } from './testing/random.ts'
 import { contentsOf, expectSame, ModelledDisk } from './testing/random-disk.ts'
@@ -69,5 +72,69 @@ describe('a full disk', () => {
     expect(() => image.flush()).toThrow('EIO')
     storage.onChange = undefined
     expect(() => image.flush()).toThrow('EIO')
+  })
+
+  it('calls nothing durable after a flush that failed while new tables were written', () => {
+    for (const [what, bits, change] of [
+      ['a refcount block', 64, (image: Qcow2Image) => writeDisk(image, 0, new Uint8Array(512 * 100).fill(7))],
+      ['a refcount table', 64, (image: Qcow2Image) => writeDisk(image, 0, new Uint8Array(512 * 1900).fill(7))],
+      ['a longer L1 table', 16, (image: Qcow2Image) => image.resize(512 * 200_000)],
+      [
+        'another header',
+        16,
+        (image: Qcow2Image) => rewriteHeader(image.metadata, { backingFile: 'b', backingFormat: 'raw' }),
+      ],
+    ] as const) {
+      // Each flush of the operation and of the one that follows it, in turn.
+      for (let failing = 0; failing < 8; failing++) {
+        const storage = new MemoryStorage()
+        formatQcow2(storage, 'memory', { size: 512 * 2000, clusterSize: 512, refcountBits: bits })
+        const image = new Qcow2Image(storage, 'memory')
+        let flushes = 0
+        storage.onChange = change => {
+          if (change.kind === 'flush' && flushes++ === failing) throw new HostError('fdatasync', constants.errno.EIO)
+        }
+        try {
+          change(image)
+          image.flush()
+        } catch (error) {
+          expect(error).toBeInstanceOf(HostError)
+        }
+        if (flushes <= failing) break
+        for (let i = 0; i < 2; i++) expect(() => image.flush(), `${what}, flush ${failing}`).toThrow('EIO')
+        expect(() => image.close()).toThrow('EIO')
+      }
+    }
+    const storage = new MemoryStorage(new Uint8Array(4096))
+    const raw = new RawImage(storage, 'memory')
+    storage.onChange = change => {
+      if (change.kind === 'flush') throw new HostError('fdatasync', constants.errno.EIO)
+    }
+    expect(() => raw.flush()).toThrow('EIO')
+    storage.onChange = undefined
+    expect(() => raw.flush()).toThrow('EIO')
+  })
+
+  it('uses the room of what was discarded, before any flush', () => {
+    const storage = new MemoryStorage()
+    formatQcow2(storage, 'memory', { size: 512 * 200, clusterSize: 512 })
+    const image = new Qcow2Image(storage, 'memory')
+    writeDisk(image, 0, new Uint8Array(512 * 60).fill(1))
+    image.flush()
+    const limit = storage.size()
+    storage.onChange = change => {
+      if (change.kind === 'write' && change.position + change.bytes.length > limit) {
+        throw new HostError('pwritev', constants.errno.ENOSPC)
+      }
+    }
+    expect(() => writeDisk(image, 512 * 60, new Uint8Array(512))).toThrow('ENOSPC')
+    image.discard(0, 512 * 60)
+    writeDisk(image, 512 * 60, new Uint8Array(512 * 4).fill(2))
+    writeDisk(image, 512 * 128, new Uint8Array(512 * 40).fill(3))
+    image.close()
+    expect(checkStorage(storage, 'memory')).toMatchObject({ corruptions: 0, leaks: 0 })
+    const again = new Qcow2Image(storage, 'memory', { readOnly: true })
+    expect(readDisk(again, 512 * 60, 512)[0]).toBe(2)
+    expect(readDisk(again, 512 * 167, 512)[0]).toBe(3)
   })
 })

@@ -168,6 +168,70 @@ describe('hostile tables', () => {
     image.close()
   })
 
+  /** A file whose header names `count` snapshots, each with an L1 table of 32 MiB, from `first` on, `step` apart. */
+  function withSnapshots(count: number, first: number, step: number, size?: number): string {
+    const path = join(folder, `${files++}.qcow2`)
+    createDisk(path, { format: 'qcow2', size: 65536, clusterSize: 512 })
+    const sound = readFileSync(path)
+    const at = Math.ceil(sound.length / 512) * 512
+    const bytes = new Uint8Array(at + count * 40)
+    bytes.set(sound)
+    const view = new DataView(bytes.buffer)
+    view.setUint32(HEADER.nbSnapshots, count)
+    u64(view, HEADER.snapshotsOffset, BigInt(at))
+    for (let i = 0; i < count; i++) {
+      u64(view, at + 40 * i, BigInt(first + i * step))
+      view.setUint32(at + 40 * i + 8, 2 ** 22)
+    }
+    writeFileSync(path, bytes)
+    if (size !== undefined) truncateSync(path, size)
+    return path
+  }
+
+  it('refuses snapshots whose tables are not in the file, and holds those that are as ranges', () => {
+    refused(withSnapshots(2000, 2 ** 40, 2 ** 25), 'CORRUPT')
+    // A sparse file may be as large as it likes: terabytes of tables, and nothing in memory for each of their clusters.
+    const path = withSnapshots(4000, 2 ** 30, 2 ** 26, 2 ** 40)
+    const before = process.memoryUsage()
+    const image = openDisk(path, { format: 'qcow2' })
+    const after = process.memoryUsage()
+    expect(after.heapUsed + after.arrayBuffers - before.heapUsed - before.arrayBuffers).toBeLessThan(64 * 2 ** 20)
+    const { protectedClusters } = image.metadata
+    for (const [offset, held] of [
+      [2 ** 30 - 512, false],
+      [2 ** 30, true],
+      [2 ** 30 + 2 ** 25 - 512, true],
+      [2 ** 30 + 2 ** 25, false],
+      [2 ** 30 + 3999 * 2 ** 26 + 512, true],
+    ] as const) {
+      expect(protectedClusters.has(offset / 512), String(offset)).toBe(held)
+    }
+    image.close()
+    expect(codeOf(() => void checkDisk(path))).toBe('TOO_LARGE')
+  })
+
+  it('checks files of nothing but bad entries in bounded memory, and repairs only so many', () => {
+    const path = join(folder, `${files++}.qcow2`)
+    createDisk(path, { format: 'qcow2', size: 32 * 8192 * 65536, clusterSize: 65536 })
+    const sound = readFileSync(path)
+    const bytes = new Uint8Array(sound.length + 32 * 65536)
+    bytes.set(sound)
+    const view = new DataView(bytes.buffer)
+    const l1 = Number(view.getBigUint64(HEADER.l1TableOffset))
+    for (let i = 0; i < 32; i++) u64(view, l1 + 8 * i, COPIED | BigInt(sound.length + i * 65536))
+    for (let at = sound.length; at < bytes.length; at += 8) view.setUint32(at + 4, 512)
+    writeFileSync(path, bytes)
+    const before = process.memoryUsage()
+    const report = checkDisk(path)
+    const after = process.memoryUsage()
+    expect(report.corruptions).toBeGreaterThan(32 * 8192)
+    expect(after.heapUsed + after.arrayBuffers - before.heapUsed - before.arrayBuffers).toBeLessThan(32 * 2 ** 20)
+    expect(codeOf(() => void checkDisk(path, { repair: 'all' }))).toBe('TOO_LARGE')
+    expect(Buffer.compare(readFileSync(path), bytes)).toBe(0)
+    // Tables count as well.
+    expect(codeOf(() => void checkDisk(path, { maxMemoryBytes: 31 * 128 }))).toBe('TOO_LARGE')
+  })
+
   it.skipIf(qemuMissing)('repairs what it can, as QEMU then agrees', () => {
     const random = new Random(5)
     for (let i = 0; i < 12; i++) {

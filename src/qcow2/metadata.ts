@@ -28,8 +28,9 @@ export interface CacheSizes {
 
 const DEFAULT_L2_CACHE = 4 * 1024 * 1024
 const DEFAULT_REFCOUNT_CACHE = 512 * 1024
-/** Clusters waiting to be freed before a write-back is forced, so that their space is used again. */
+/** Clusters, and bytes of them, waiting to be freed before a write-back is forced, so that their space is used again. */
 const MAX_PENDING_FREES = 16384
+const MAX_PENDING_BYTES = 1024 * 1024 * 1024
 
 export class Metadata {
   readonly storage: Storage
@@ -43,8 +44,6 @@ export class Metadata {
   readonly #writable: boolean
   #refcounts: Refcounts | undefined
   #pendingFrees: number[] = []
-  /** Set by a failed fdatasync: the page cache may have dropped writes, so nothing after it can be called durable. */
-  #syncFailure: unknown
 
   constructor(storage: Storage, header: Header, path: string, writable: boolean, sizes: CacheSizes = {}) {
     this.storage = storage
@@ -78,9 +77,14 @@ export class Metadata {
     for (const block of table) if (block !== 0) distinct = protectedClusters.add(cluster(block)) && distinct
     distinct = this.mapping.addTablesTo(protectedClusters) && distinct
     if (!distinct) throw this.damaged('tables of its metadata overlap')
-    for (const snapshot of this.snapshots) {
-      protectedClusters.addRange(cluster(snapshot.l1TableOffset), clusters(snapshot.l1Size * 8))
-    }
+    const fileClusters = clusters(storage.size())
+    protectedClusters.setRanges(
+      this.snapshots.map(({ name, l1TableOffset, l1Size }) => {
+        const range = { first: cluster(l1TableOffset), count: clusters(l1Size * 8) }
+        if (range.first + range.count <= fileClusters || range.count === 0) return range
+        throw this.damaged(`the L1 table of its snapshot '${name}' is past the end of the file`)
+      }),
+    )
     this.#refcounts = new Refcounts(
       storage,
       geometry,
@@ -142,7 +146,14 @@ export class Metadata {
       const kept = (hi & 0x00ffffff) * 0x1_0000_0000 + ((lo & 0xfffffe00) >>> 0)
       if (kept !== host || (hi & 0x40000000) !== 0) this.#pendingFrees.push(host / clusterSize)
     } else if (kind === COMPRESSED) this.#pendCompressed(host, compressedBytes)
-    if (this.#pendingFrees.length >= MAX_PENDING_FREES) this.writeBack()
+    if (this.#pendingFrees.length >= Math.min(MAX_PENDING_FREES, MAX_PENDING_BYTES / this.geometry.clusterSize)) {
+      this.writeBack()
+    }
+  }
+
+  /** Clusters wait to be freed: a write-back would make room for others. */
+  get hasPendingFrees(): boolean {
+    return this.#pendingFrees.length > 0
   }
 
   /** Writes back all metadata with the barriers it needs; everything the guest wrote before is durable afterwards. */
@@ -153,10 +164,10 @@ export class Metadata {
     if (refcounts.isDirty) refcounts.writeBack()
     if (mapping.isDirty) {
       mapping.writeNewTables()
-      this.#sync()
+      this.storage.flush()
       mapping.writeLinks(this.header.l1TableOffset)
     }
-    this.#sync()
+    this.storage.flush()
     this.#applyFrees(refcounts)
   }
 
@@ -184,7 +195,7 @@ export class Metadata {
   #giveBack(cluster: number, count: number): void {
     if (count === 0) return
     try {
-      this.storage.punch(cluster * this.geometry.clusterSize, count * this.geometry.clusterSize)
+      this.storage.giveBack(cluster * this.geometry.clusterSize, count * this.geometry.clusterSize)
     } catch (error) {
       if (!(error instanceof HostError)) throw error
     }
@@ -201,23 +212,13 @@ export class Metadata {
     for (let cluster = first; cluster <= last; cluster++) this.#pendingFrees.push(cluster)
   }
 
-  #sync(): void {
-    if (this.#syncFailure !== undefined) throw this.#syncFailure
-    try {
-      this.storage.flush()
-    } catch (error) {
-      this.#syncFailure = error
-      throw error
-    }
-  }
-
   /** Brings fields of the header (all in its first sector) to the file, atomically; durable on return. */
   writeHeaderFields(change: (view: DataView) => void): void {
     const sector = new Uint8Array(Math.min(512, this.geometry.clusterSize))
     this.storage.read(sector, 0)
     change(viewOver(sector))
     this.storage.write(sector, 0)
-    this.#sync()
+    this.storage.flush()
   }
 
   setFeatures(incompatible: number, autoclear: number): void {

@@ -1,5 +1,6 @@
 /** An open QCOW2 image: reads through the chain, copies on write, and puts metadata to disk in order. Synchronous. */
 import { alignedBytes } from '../host/aligned.ts'
+import { HostError } from '../host/errors.ts'
 import { IoVector } from '../host/io-vector.ts'
 import type { BlockImage, Extent } from './block-image.ts'
 import { CompressedReader } from './compressed-reader.ts'
@@ -10,6 +11,7 @@ import { COMPRESSED, DATA, HOLE, ZERO, ZERO_ALLOCATED } from './mapping.ts'
 import { type CacheSizes, Metadata } from './metadata.ts'
 import { resizeImage } from './resize.ts'
 import type { Snapshot } from './snapshots.ts'
+import { StickyStorage } from './sticky-storage.ts'
 import type { Storage } from './storage.ts'
 import { VectorParts } from './vector-parts.ts'
 import { discardRange, zeroRange } from './zeroes.ts'
@@ -34,8 +36,9 @@ export class Qcow2Image implements BlockImage {
   #backing: BlockImage | undefined
   #closed = false
 
-  /** Takes over `storage` and the backing image, and closes them; when it throws, they are the caller's still. */
-  constructor(storage: Storage, path: string, options: Qcow2Options = {}) {
+  /** Takes over the storage and the backing image, and closes them; when it throws, they are the caller's still. */
+  constructor(below: Storage, path: string, options: Qcow2Options = {}) {
+    const storage = new StickyStorage(below)
     this.path = path
     this.readOnly = options.readOnly ?? false
     this.#storage = storage
@@ -100,16 +103,27 @@ export class Qcow2Image implements BlockImage {
     const total = vector.byteLength
     this.checkWritable()
     this.#checkRange(offset, total)
-    const { mapping } = this.metadata
     for (let done = 0; done < total; ) {
-      mapping.lookup(offset + done, total - done)
-      const { kind, host, length } = mapping
-      if (kind === DATA && mapping.copied) {
-        this.#refuseMetadata(host, length)
-        this.#storage.writev(this.#parts.part(vector, done, length), host)
-        done += length
-      } else done += this.#writeNew(offset + done, length, kind, vector, done)
+      try {
+        done += this.#writeRun(offset + done, total - done, vector, done)
+      } catch (error) {
+        if (!(error instanceof HostError) || error.code !== 'ENOSPC' || !this.metadata.hasPendingFrees) throw error
+        // What was discarded since the last flush is room that only waits for one.
+        this.metadata.writeBack()
+        done += this.#writeRun(offset + done, total - done, vector, done)
+      }
     }
+  }
+
+  /** Writes to the run of like clusters at `offset`; the number of bytes written. */
+  #writeRun(offset: number, max: number, vector: IoVector, done: number): number {
+    const { mapping } = this.metadata
+    mapping.lookup(offset, max)
+    const { kind, host, length } = mapping
+    if (kind !== DATA || !mapping.copied) return this.#writeNew(offset, length, kind, vector, done)
+    this.#refuseMetadata(host, length)
+    this.#storage.writev(this.#parts.part(vector, done, length), host)
+    return length
   }
 
   /** Writes to clusters that must be allocated first; the number of bytes written. */

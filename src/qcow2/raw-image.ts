@@ -2,6 +2,7 @@
 import type { IoVector } from '../host/io-vector.ts'
 import type { BlockImage, Extent } from './block-image.ts'
 import { DiskError } from './errors.ts'
+import { StickyStorage } from './sticky-storage.ts'
 import type { Storage } from './storage.ts'
 
 export interface RawOptions {
@@ -19,7 +20,7 @@ export class RawImage implements BlockImage {
 
   /** Takes over `storage` and closes it. */
   constructor(storage: Storage, path: string, options: RawOptions = {}) {
-    this.#storage = storage
+    this.#storage = new StickyStorage(storage)
     this.path = path
     this.readOnly = options.readOnly ?? false
     this.#size = storage.size()
@@ -47,7 +48,7 @@ export class RawImage implements BlockImage {
   discard(offset: number, length: number): void {
     this.#checkWritable()
     this.#checkRange(offset, length)
-    if (length > 0) this.#storage.punch(offset, length)
+    if (length > 0) this.#storage.giveBack(offset, length)
   }
 
   writeZeroes(offset: number, length: number, mayUnmap: boolean): void {

@@ -31,6 +31,13 @@ export function repairImage(
     storage.flush()
     return
   }
+  if (walk.badEntryCount > walk.badEntries.length) {
+    throw new DiskError(
+      'TOO_LARGE',
+      path,
+      `has ${walk.badEntryCount} entries that lead nowhere, too many to repair; restore a copy, or convert what is left`,
+    )
+  }
   dropBadEntries(storage, walk)
   // The old refcount structures are replaced, so they count no longer.
   for (const cluster of walk.refcountClusters) walk.counts.add(cluster, -1)

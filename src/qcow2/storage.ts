@@ -28,6 +28,8 @@ export interface Storage {
   writev(vector: IoVector, position: number): void
   /** Returns when everything written so far is durable. */
   flush(): void
+  /** Gives the space of a range back where the file system can; what it reads as then is not defined. */
+  giveBack(position: number, length: number): void
   /** Makes a range read as zeros and gives its space back where the file system can. */
   punch(position: number, length: number): void
   /** Makes a range read as zeros, with its space allocated where the file system can. */
@@ -78,17 +80,26 @@ export class FileStorage implements Storage {
     syncData(this.fd)
   }
 
+  giveBack(position: number, length: number): void {
+    this.#tryPunch(position, length)
+  }
+
   punch(position: number, length: number): void {
-    if (this.#canPunch) {
-      try {
-        punchHole(this.fd, position, length)
-        return
-      } catch (error) {
-        if (!(error instanceof HostError) || !UNSUPPORTED.has(error.code)) throw error
-        this.#canPunch = false
-      }
+    if (!this.#tryPunch(position, length)) {
+      this.#writeZeros(position, Math.min(length, Math.max(0, this.size() - position)))
     }
-    this.#writeZeros(position, Math.min(length, Math.max(0, this.size() - position)))
+  }
+
+  /** False where the file system cannot: it is not asked again. */
+  #tryPunch(position: number, length: number): boolean {
+    if (!this.#canPunch) return false
+    try {
+      punchHole(this.fd, position, length)
+    } catch (error) {
+      if (!(error instanceof HostError) || !UNSUPPORTED.has(error.code)) throw error
+      this.#canPunch = false
+    }
+    return this.#canPunch
   }
 
   zero(position: number, length: number): void {

@@ -1,8 +1,9 @@
 /** Convert, map, info, commit, rebase, resize and snapshots, each compared with what qemu-img makes of the same files. */
-import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { constants, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
+import { openFd } from '../host/file.ts'
 import { checkDisk } from './check.ts'
 import { commitDisk } from './commit.ts'
 import { convertDisk } from './convert.ts'
@@ -10,7 +11,9 @@ import { createDisk } from './create.ts'
 import { infoOf } from './info.ts'
 import { mapDisk } from './map.ts'
 import { openDisk } from './open.ts'
+import { RawImage } from './raw-image.ts'
 import { rebaseDisk } from './rebase.ts'
+import { FileStorage } from './storage.ts'
 import { readDisk, writeDisk } from './testing/disk-io.ts'
 import { qemuCheck, qemuImgOk, qemuIoOk, qemuMissing } from './testing/qemu.ts'
 import { Random } from './testing/random.ts'
@@ -234,5 +237,40 @@ describe.skipIf(qemuMissing)('commit, rebase and resize', () => {
     expectSame(readDisk(again, 512 * 50, 512 * 70), new Uint8Array(512 * 70), 'grown again')
     again.close()
     expectClean(top)
+  })
+})
+
+describe('what files a tool leaves alone', () => {
+  it('does not replace a file that appeared under its name meanwhile', async () => {
+    const path = join(folder, 'appeared.img')
+    const source = join(folder, 'appears-from.img')
+    writeFileSync(source, new Uint8Array(4096).fill(3))
+    const image = openDisk(source, { format: 'raw', readOnly: true })
+    const onProgress = (): void => writeFileSync(path, 'mine')
+    await expect(convertDisk(image, path, { format: 'raw', onProgress })).rejects.toMatchObject({ code: 'EEXIST' })
+    expect(readFileSync(path, 'latin1')).toBe('mine')
+    await convertDisk(image, path, { format: 'raw', onProgress, overwrite: true })
+    image.close()
+    expect(readFileSync(path)).toEqual(readFileSync(source))
+    expect(readdirSync(folder).filter(name => name.includes('.new-'))).toEqual([])
+  })
+
+  it('writes nothing for a discard where the file system cannot give space back', () => {
+    const written: number[] = []
+    // A character device can punch no holes.
+    class NoHoles extends FileStorage {
+      override size(): number {
+        return 8192
+      }
+      override write(source: Uint8Array): void {
+        written.push(source.length)
+      }
+    }
+    const image = new RawImage(new NoHoles(openFd('/dev/null', constants.O_RDWR)), 'null')
+    image.discard(0, 4096)
+    expect(written).toEqual([])
+    image.writeZeroes(0, 4096, true)
+    expect(written).toEqual([4096])
+    image.close()
   })
 })

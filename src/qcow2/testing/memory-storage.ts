@@ -57,6 +57,11 @@ export class MemoryStorage implements Storage {
     this.#change({ kind: 'flush' })
   }
 
+  /** Space that is given back reads as zeros, as with most file systems: the worst for whoever still needs it. */
+  giveBack(position: number, length: number): void {
+    this.#change({ kind: 'punch', position, length })
+  }
+
   punch(position: number, length: number): void {
     this.#change({ kind: 'punch', position, length })
   }
