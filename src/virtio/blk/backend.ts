@@ -1,5 +1,5 @@
 /**
- * What holds the bytes of a disk. RawFile here and the engine in qcow2/ both satisfy it. All calls are synchronous and
+ * What holds the bytes of a disk. The images of qcow2/, raw ones as well, satisfy it. All calls are synchronous and
  * made from one thread; buffers are guest memory and are used in place. A failure is thrown and becomes an I/O error of
  * that one request.
  */

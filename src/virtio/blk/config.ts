@@ -29,9 +29,9 @@ const CONFIG_SIZE = 60
 
 /** Header, data, status: the first and the last segment are not data. */
 const SEG_MAX = BLK_QUEUE_SIZE - 2
-/** What one discard or write-zeroes request may ask for: bounds the work of a single request. */
-export const MAX_RANGES = 32
-export const MAX_RANGE_SECTORS = 0x40_0000
+/** What one discard or write-zeroes request may ask for, 512 MiB in all: a million entries of the smallest clusters. */
+export const MAX_RANGES = 4
+export const MAX_RANGE_SECTORS = 0x4_0000
 
 export function blkFeatures(backend: BlockBackend): number[] {
   const features = [F_SEG_MAX, F_BLK_SIZE, F_FLUSH, F_TOPOLOGY, F_CONFIG_WCE, F_MQ]

@@ -8,10 +8,10 @@ import { CONFIG, STATUS_NEEDS_RESET } from '../mmio/registers.ts'
 import { restoreTransport, saveTransport } from '../mmio/state.ts'
 import { DeviceBench } from '../testing/bench.ts'
 import { DISCARD, FLUSH, GET_ID, IN, OUT, rangeBytes, request, submit, WRITE_ZEROES } from '../testing/blk-driver.ts'
+import { RawFile } from '../testing/raw-file.ts'
 import { F_CONFIG_WCE, F_FLUSH } from './config.ts'
 import { BlkDevice } from './device.ts'
 import { HeldDisk } from './held-disk.ts'
-import { RawFile } from './raw-file.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-blk-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -220,9 +220,44 @@ describe('the block device', () => {
     bench.run()
     request(bench, OUT, 0, data)
     expect(flushes).toBe(1)
+    // Back, and again: the doorbell of a write may be heard before the change of the byte is.
+    driver.write(CONFIG + 32, 1, 1)
+    bench.run()
+    driver.write(CONFIG + 32, 0, 1)
+    submit(driver, OUT, 0, [data])
+    bench.device.notified(0)
+    expect(flushes).toBe(2)
     driver.start(1, undefined, [F_FLUSH, F_CONFIG_WCE])
     request(bench, OUT, 0, driver.buffer(new Uint8Array(512)))
-    expect(flushes).toBe(2)
+    expect(flushes).toBe(3)
+  })
+
+  it('gives others their turn after each request for ranges, which are of no more than 512 MiB in all', () => {
+    const lengths: number[] = []
+    const wide = {
+      sizeBytes: 2 ** 40,
+      readOnly: false,
+      readv: () => {},
+      writev: () => {},
+      flush: () => {},
+      discard: (_: number, length: number) => void lengths.push(length),
+      writeZeroes: () => {},
+      close: () => {},
+    }
+    bench = new DeviceBench(new BlkDevice(wide))
+    const { driver } = bench
+    driver.start(1)
+    const [sectors, ranges] = [driver.config(36), driver.config(40)]
+    expect(sectors * 512 * ranges).toBe(512 * 2 ** 20)
+    const most = rangeBytes(...Array.from({ length: ranges }, (_, i): [number, number] => [i * sectors, sectors]))
+    for (let i = 0; i < 3; i++) submit(driver, DISCARD, 0, [driver.buffer(most)])
+    for (let turn = 1; turn <= 3; turn++) {
+      expect(bench.device.notified(0)).toBe(true)
+      expect(lengths).toHaveLength(ranges * turn)
+      expect(driver.queues[0]!.takeUsed()).toHaveLength(1)
+    }
+    expect(bench.device.notified(0)).toBe(false)
+    expect(request(bench, DISCARD, 0, driver.buffer(rangeBytes([0, sectors + 1])))).toBe(1)
   })
 
   it('turns a full disk into an I/O error of that request', () => {
@@ -268,6 +303,14 @@ describe('the block device', () => {
     const other = new DeviceBench(new BlkDevice(new RawFile(join(folder, 'small'))), { memory: bench.memory, index: 2 })
     expect(() => restoreTransport(other.transport, saved)).toThrow(/had 2048 sectors/)
     other.close()
+    // Features that the device does not offer, from either half of them.
+    for (const half of [3, 4]) {
+      const words = [...(saved as { words: number[] }).words]
+      words[half] = (words[half]! | (1 << 27)) >>> 0
+      const third = new DeviceBench(new BlkDevice(new RawFile(path)), { memory: bench.memory, index: 3 })
+      expect(() => restoreTransport(third.transport, { ...(saved as object), words })).toThrow(/does not offer/)
+      third.close()
+    }
   })
 
   it('lets its disk go and takes up what is there then, and keeps one that cannot be written back', () => {

@@ -50,8 +50,13 @@ export class BlkDevice implements VirtioDevice {
 
   attach(link: DeviceLink): void {
     this.#link = link
-    this.#requests = new BlkRequests(link.memory, this.#backend, this.#serial, link.counters, error =>
-      link.report(error),
+    this.#requests = new BlkRequests(
+      link.memory,
+      this.#backend,
+      this.#serial,
+      link.counters,
+      error => link.report(error),
+      () => this.#writesThrough(),
     )
   }
 
@@ -59,13 +64,14 @@ export class BlkDevice implements VirtioDevice {
     this.#queues = queues
     this.#canFlush = has(F_FLUSH)
     this.#canChangeCache = has(F_CONFIG_WCE)
-    this.configWritten()
   }
 
-  /** The driver chooses between write-back and write-through (5.2.5). */
-  configWritten(): void {
-    const writeBack = !this.#canChangeCache || this.#link.readConfig(CONFIG_WRITEBACK) !== 0
-    this.#requests.writeThrough = !this.#canFlush || !writeBack
+  /**
+   * The driver chooses between write-back and write-through (5.2.5), by a byte that is looked at for every write: a write
+   * that the driver sends after it has changed the byte may be here before word of the change is.
+   */
+  #writesThrough(): boolean {
+    return !this.#canFlush || (this.#canChangeCache && this.#link.readConfig(CONFIG_WRITEBACK) === 0)
   }
 
   reset(): void {
@@ -87,6 +93,7 @@ export class BlkDevice implements VirtioDevice {
         if (head < 0) break
         requests.execute()
         queue.pushWritten(head, requests.writable, requests.written)
+        if (requests.isLong) share = 1
         if (share % BATCH === 1) this.#link.publish(queue)
       }
       this.#link.publish(queue)
@@ -113,7 +120,6 @@ export class BlkDevice implements VirtioDevice {
 
   restore(state: SavedValue): void {
     restoreBlk(state, capacitySectors(this.#backend))
-    this.configWritten()
   }
 
   close(): void {

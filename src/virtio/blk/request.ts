@@ -30,14 +30,15 @@ const TWO_32 = 0x1_0000_0000
 export class BlkRequests {
   readonly readable: IoVector
   readonly writable: IoVector
-  /** Every write is flushed at once: the driver cannot or does not want to flush by itself (5.2.6.2). */
-  writeThrough = false
+  /** The last request was for ranges, which are worth many reads and writes: others have their turn after it. */
+  isLong = false
   /** The bytes that the last request wrote into guest memory, its status included. */
   written = 0
   readonly #backend: BlockBackend
   readonly #capacity: number
   readonly #counters: Float64Array
   readonly #onError: (error: unknown) => void
+  readonly #writesThrough: () => boolean
   readonly #memory: Uint8Array
   readonly #data: IoVector
   readonly #id = new Uint8Array(ID_SIZE)
@@ -52,6 +53,8 @@ export class BlkRequests {
     serial: string,
     counters: Float64Array,
     onError: (error: unknown) => void,
+    /** Every write is flushed at once: the driver cannot or does not want to flush by itself (5.2.6.2). */
+    writesThrough: () => boolean,
   ) {
     this.readable = new IoVector(memory.bytes)
     this.writable = new IoVector(memory.bytes)
@@ -61,6 +64,7 @@ export class BlkRequests {
     this.#capacity = capacitySectors(backend)
     this.#counters = counters
     this.#onError = onError
+    this.#writesThrough = writesThrough
     new TextEncoder().encodeInto(serial, this.#id)
   }
 
@@ -70,6 +74,7 @@ export class BlkRequests {
     if (readable.byteLength < HEADER_SIZE) throw new GuestFault('request-shape', 'a block request without its header')
     if (writable.byteLength < 1) throw new GuestFault('request-shape', 'a block request without a status byte')
     this.#copyHeader()
+    this.isLong = false
     let status: number
     try {
       status = this.#perform(this.#headerView.getUint32(0, true))
@@ -140,7 +145,7 @@ export class BlkRequests {
     if (bytes > 0) this.#backend.writev(sector * SECTOR, this.#data)
     this.#counters[metric.WRITES]! += 1
     this.#counters[metric.WRITTEN_BYTES]! += bytes
-    if (this.writeThrough) this.#backend.flush()
+    if (this.#writesThrough()) this.#backend.flush()
     return S_OK
   }
 
@@ -154,6 +159,7 @@ export class BlkRequests {
   #eachRange(type: number): number {
     const bytes = this.readable.byteLength - HEADER_SIZE
     const backend = this.#backend
+    this.isLong = true
     if (backend.readOnly || bytes === 0 || bytes % RANGE_SIZE !== 0 || bytes > MAX_RANGES * RANGE_SIZE) return S_IOERR
     this.readable.copyTo(this.#ranges.subarray(0, bytes), HEADER_SIZE)
     for (let at = 0; at < bytes; at += RANGE_SIZE) {
@@ -171,7 +177,7 @@ export class BlkRequests {
       else backend.writeZeroes(this.#rangeSector(at) * SECTOR, length, unmap)
     }
     this.#counters[type === T_DISCARD ? metric.DISCARDS : metric.WRITE_ZEROES]! += 1
-    if (this.writeThrough) backend.flush()
+    if (this.#writesThrough()) backend.flush()
     return S_OK
   }
 

@@ -68,11 +68,12 @@ export function restoreTransport(transport: VirtioTransport, saved: SavedValue):
       nextUsed: integerOf(queue.nextUsed, "a queue's position", 0, 0xffff),
     }
   })
-  const accepted = values[SAVED_WORDS.indexOf(page.W_ACCEPTED)]!
-  if ((accepted & ~words[page.W_OFFERED]!) !== 0) {
+  for (let half = 0; half < 2; half++) {
+    const accepted = values[SAVED_WORDS.indexOf(page.W_ACCEPTED) + half]!
+    if ((accepted & ~words[page.W_OFFERED + half]!) === 0) continue
     throw new VirtioError(
       'BAD_STATE',
-      `the saved driver uses features 0x${accepted.toString(16)} that this device does not offer: restore it with the same options`,
+      `the saved driver uses features 0x${accepted.toString(16)} (from bit ${32 * half}) that this device does not offer: restore it with the same options`,
     )
   }
   SAVED_WORDS.forEach((word, i) => {

@@ -9,6 +9,7 @@
 import type { IoVector } from '../../host/io-vector.ts'
 import type { DirtyLog } from '../../memory/dirty-log.ts'
 import type { GuestMemory } from '../../memory/guest-memory.ts'
+import { CodeWatch } from '../../soft/code-watch.ts'
 import { GuestFault } from '../errors.ts'
 
 const DESC_SIZE = 16
@@ -41,6 +42,7 @@ export class Virtqueue {
   readonly maxSize: number
   readonly #memory: GuestMemory
   readonly #dirty: DirtyLog
+  readonly #code: CodeWatch
   readonly #view: DataView
   readonly #u16: Uint16Array
   #ready = false
@@ -69,6 +71,7 @@ export class Virtqueue {
     this.maxSize = maxSize
     this.#memory = memory
     this.#dirty = dirty
+    this.#code = new CodeWatch(memory)
     this.#view = memory.view
     this.#u16 = new Uint16Array(memory.wasm.buffer)
   }
@@ -217,8 +220,9 @@ export class Virtqueue {
     this.push(head, written)
   }
 
-  /** Notes the pages of the first `written` bytes of `writable`, for incremental snapshots. */
+  /** Notes the pages of the first `written` bytes of `writable`: for incremental snapshots, and for vCPUs that have decoded code there. */
   noteWritten(writable: IoVector, written: number): void {
+    this.#code.noteVector(writable, written)
     if (this.#dirty.enabled) this.#dirty.markVector(writable, written)
   }
 

@@ -72,8 +72,10 @@ export class Connection {
 
   /** False when the guest sent more than it had credit for. */
   noteReceived(bytes: number): boolean {
+    // Before the sum is taken: it wraps, and a packet of almost 4 GiB would count as none.
+    if (bytes > BUFFER_BYTES - ((this.#received - this.#forwarded) >>> 0)) return false
     this.#received = (this.#received + bytes) >>> 0
-    return (this.#received - this.#forwarded) >>> 0 <= BUFFER_BYTES
+    return true
   }
 
   noteForwarded(bytes: number): void {

@@ -8,8 +8,9 @@ import { afterAll, afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { STATUS_NEEDS_RESET } from '../mmio/registers.ts'
 import { restoreTransport, saveTransport } from '../mmio/state.ts'
 import { DeviceBench } from '../testing/bench.ts'
-import { GUEST_CID, VsockDriver } from '../testing/vsock-driver.ts'
+import { GUEST_CID, packetBytes, VsockDriver } from '../testing/vsock-driver.ts'
 import { BUFFER_BYTES } from './config.ts'
+import { Connection } from './connection.ts'
 import { VsockDevice } from './device.ts'
 import { connectToGuest, listenForGuest } from './host-api.ts'
 import {
@@ -23,6 +24,7 @@ import {
   OP_RW,
   OP_SHUTDOWN,
 } from './packet.ts'
+import { ConnectionTable } from './table.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-vsock-'))
 const path = join(folder, 'v.sock')
@@ -385,6 +387,56 @@ describe('vsock, with a guest that does not keep to the rules', () => {
     expect(bench.metrics).toMatchObject({ connections: 0, guestFaults: 0 })
   })
 
+  it('keeps nothing of connections that go before their turn at the receive queue came', () => {
+    const table = new ConnectionTable(4)
+    const connections = [1, 2, 3].map(port => new Connection(-1, 52, port, 'open'))
+    for (const connection of connections) {
+      table.add(connection)
+      table.enqueue(connection)
+    }
+    table.remove(connections[1]!)
+    expect([table.nextTurn(), table.nextTurn(), table.nextTurn()]).toEqual([connections[0], connections[2], undefined])
+    for (const connection of connections) table.enqueue(connection)
+    for (const connection of [connections[0]!, connections[2]!]) table.remove(connection)
+    expect([table.size, table.nextTurn(), table.hasTurn]).toEqual([0, connections[1], false])
+  })
+
+  it('takes a length that is shorter than the buffers as said', async () => {
+    const stream = await guestConnects()
+    const heard: Buffer[] = []
+    stream.on('data', (chunk: Buffer) => heard.push(chunk))
+    guest.send({ op: OP_RW, ...ports, data: Buffer.from('all of this'), length: 3 })
+    guest.send({ op: OP_RW, ...ports, data: Buffer.from('none'), length: 0 })
+    await guest.settle()
+    expect(Buffer.concat(heard).toString()).toBe('all')
+    expect(bench.metrics).toMatchObject({ connections: 1, badPackets: 0, bytesToHost: 3 })
+  })
+
+  it.each([2 ** 31, 2 ** 32 - BUFFER_BYTES, 2 ** 32 - 4096, 2 ** 32 - 45])(
+    'resets a connection whose packet of %d bytes is all there, in memory that is given again and again',
+    async length => {
+      const stream = await guestConnects()
+      stream.pause()
+      const { driver } = bench
+      const tx = driver.queues[1]!
+      const block = new Uint8Array(32768)
+      // Until the socket is full and the device keeps something: counters that wrap are amid their range then.
+      for (let i = 0; i < 64 && bench.metrics.bufferedBytes === 0; i++) {
+        guest.send({ op: OP_RW, ...ports, data: block })
+      }
+      expect(bench.metrics.bufferedBytes).toBe(BUFFER_BYTES)
+      const parts = [driver.buffer(packetBytes({ op: OP_RW, ...ports, length }))]
+      const most = bench.memory.size - 0x10_0000
+      for (let left = length; left > 0; left -= most) parts.push({ address: 0x10_0000, length: Math.min(left, most) })
+      tx.add(parts, true)
+      tx.ring()
+      bench.run()
+      await guest.expect(OP_RST)
+      expect(bench.metrics).toMatchObject({ connections: 0, bufferedBytes: 0 })
+      expect(bench.errors).toEqual([])
+    },
+  )
+
   it('needs a reset after a packet without a whole header, and after a receive buffer that holds none', () => {
     const { driver } = bench
     driver.queues[1]!.add([driver.buffer(new Uint8Array(43))])
@@ -460,6 +512,25 @@ describe('vsock, when the guest starts again', () => {
     expect(driver.bytes(event)).toEqual(new Uint8Array(4))
     expect(copy.driver.config(0)).toBe(77)
     expect(copy.metrics.connections).toBe(0)
+    copy.close()
+  })
+
+  it.each([
+    ['a buffer that only it may read', 4, false, 4],
+    ['a buffer that is too short', 3, true, 4],
+    ['a buffer that is not memory', 4, true, 2 ** 40],
+  ])('needs a reset when the event of a restore meets %s', async (_, length, write, address) => {
+    const { driver } = bench
+    const event = driver.space(4)
+    driver.queues[2]!.add([{ address: address === 4 ? event.address : address, length, write }])
+    driver.queues[2]!.kick()
+    bench.run()
+    const copy = new DeviceBench(new VsockDevice({ cid: 77, path: `${path}3` }), { memory: bench.memory, index: 1 })
+    restoreTransport(copy.transport, saveTransport(bench.transport))
+    copy.run()
+    expect(driver.bytes(event)).toEqual(new Uint8Array(4).fill(0xee))
+    expect(copy.driver.status & STATUS_NEEDS_RESET).toBe(STATUS_NEEDS_RESET)
+    expect([copy.metrics.guestFaults, copy.errors]).toEqual([1, []])
     copy.close()
   })
 })

@@ -4,7 +4,8 @@ import type { Connection } from './connection.ts'
 export class ConnectionTable {
   readonly capacity: number
   readonly #byHostPort = new Map<number, Map<number, Connection>>()
-  readonly #turns: Connection[] = []
+  /** In the order of their turns. A set, so that one that goes takes its turn with it, however many wait. */
+  readonly #turns = new Set<Connection>()
   #size = 0
 
   constructor(capacity: number) {
@@ -37,6 +38,8 @@ export class ConnectionTable {
     const ports = this.#byHostPort.get(connection.hostPort)
     if (ports?.get(connection.guestPort) !== connection) return
     ports.delete(connection.guestPort)
+    this.#turns.delete(connection)
+    connection.queued = false
     if (ports.size === 0) this.#byHostPort.delete(connection.hostPort)
     this.#size--
   }
@@ -54,23 +57,26 @@ export class ConnectionTable {
   enqueue(connection: Connection): void {
     if (connection.queued) return
     connection.queued = true
-    this.#turns.push(connection)
+    this.#turns.add(connection)
   }
 
   get hasTurn(): boolean {
-    return this.#turns.length > 0
+    return this.#turns.size > 0
   }
 
   /** The connection whose turn it is; it has to be enqueued again for another. */
   nextTurn(): Connection | undefined {
-    const connection = this.#turns.shift()
-    if (connection !== undefined) connection.queued = false
-    return connection
+    for (const connection of this.#turns) {
+      this.#turns.delete(connection)
+      connection.queued = false
+      return connection
+    }
+    return undefined
   }
 
   clear(): void {
     this.#byHostPort.clear()
-    this.#turns.length = 0
+    this.#turns.clear()
     this.#size = 0
   }
 }

@@ -1,4 +1,4 @@
-/** A disk that is a plain file or a block device: byte n of the disk is byte n of the file. */
+/** The simplest disk for a test: byte n of it is byte n of a file. Machines use the engine in qcow2/, for raw files as well. */
 import { constants, fstatSync } from 'node:fs'
 import { HostError } from '../../host/errors.ts'
 import {
@@ -13,7 +13,7 @@ import {
 } from '../../host/file.ts'
 import type { IoVector } from '../../host/io-vector.ts'
 import { seekEnd } from '../../host/seek.ts'
-import type { BlockBackend } from './backend.ts'
+import type { BlockBackend } from '../blk/backend.ts'
 
 /** Zeros for file systems that cannot zero a range by themselves. */
 const ZEROS = new Uint8Array(1 << 20)
