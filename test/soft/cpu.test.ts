@@ -4,8 +4,10 @@ import { describe, expect, it } from 'vitest'
 import { drainEventFd } from '../../src/host/event-fd.ts'
 import { assemble, POWER_OFF, TRIPLE_FAULT } from '../../src/machine/micro-programs.ts'
 import { DEVICES_BASE, DEVICES_END, RAM_OFFSET } from '../../src/memory/layout.ts'
+import { CodeWatch } from '../../src/soft/code-watch.ts'
+import { EXIT_BUDGET } from '../../wasm/cpu/state.ts'
 import { hostileCase } from './fuzz.ts'
-import { microMachine } from './micro-machine.ts'
+import { allowUser, microMachine } from './micro-machine.ts'
 
 const CODE = 0x10_0000
 
@@ -68,6 +70,73 @@ describe('programs', () => {
       expect(vcpu.counters().blocksDecoded).toBeLessThan(3 * rounds)
     },
   )
+
+  it.each(['interpreter', 'compiler'] as const)('sees code that a device has written: %s', tier => {
+    const { vcpu, io, memory } = microMachine(
+      assemble(
+        'bc 00 00 09 00 bf 00 20 10 00', // mov esp, 0x90000; mov edi, 0x102000
+        'b9 64 00 00 00 31 db', // mov ecx, 100; xor ebx, ebx
+        'ff d7 01 c3', // loop: call rdi; add ebx, eax
+        'e6 81', // out 0x81, al: the device writes
+        'ff c9 75 f6', // dec ecx; jne loop
+        '89 d8 e7 80', // mov eax, ebx; out 0x80, eax
+        POWER_OFF,
+      ),
+      { tier },
+    )
+    memory.write(0x10_2000, assemble('b8 01 00 00 00 c3')) // mov eax, 1; ret
+    const watch = new CodeWatch(memory)
+    let rounds = 0
+    const record = io.portWrite.bind(io)
+    io.portWrite = (port, size, value) => {
+      record(port, size, value)
+      if (port !== 0x81) return
+      memory.writeU8(0x10_2001, ++rounds)
+      watch.note(RAM_OFFSET + 0x10_2001, 1)
+    }
+    expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+    expect(io.written.find(({ port }) => port === 0x80)!.value).toBe(1 + (99 * 100) / 2)
+  })
+
+  it('owes no trap after a SYSCALL that masks TF', () => {
+    const { vcpu, io, memory } = microMachine(
+      assemble(
+        'bc 00 00 09 00 0f 01 1c 25 00 28 00 00', // mov esp, 0x90000; lidt [0x2800]
+        'b9 80 00 00 c0 0f 32 83 c8 01 0f 30', // EFER |= SCE
+        'b9 82 00 00 c0 b8 00 40 00 00 31 d2 0f 30', // LSTAR = 0x4000
+        'b9 84 00 00 c0 b8 00 01 00 00 31 d2 0f 30', // SFMASK = TF
+        'b9 81 00 00 c0 31 c0 ba 08 00 00 00 0f 30', // STAR: kernel CS 8
+        '9c 81 0c 24 00 01 00 00 9d', // pushf; or [rsp], TF; popf
+        '0f 05', // syscall: began with TF set
+      ),
+    )
+    // TF on again: the trap comes after the next instruction, not before it.
+    memory.write(0x4000, assemble('9c 81 0c 24 00 01 00 00 9d 90 90', POWER_OFF))
+    memory.write(0x1000, assemble('48 8b 04 24 e7 80', POWER_OFF)) // #DB: mov rax, [rsp]; out 0x80, eax
+    memory.writeU64(0x2010, 0x0000_8e00_0008_1000n)
+    memory.writeU64(0x2018, 0n)
+    memory.writeU16(0x2800, 0x7ff)
+    memory.writeU64(0x2802, 0x2000n)
+    expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+    expect(io.written[0]).toEqual({ port: 0x80, size: 4, value: 0x400a })
+  })
+
+  it('waits for a TSC deadline beyond 2^63', () => {
+    const { vcpu, io } = microMachine(
+      assemble(
+        'b9 1b 00 00 00 0f 32 80 cc 0c 0f 30', // x2APIC on
+        'b9 0f 08 00 00 b8 ff 01 00 00 31 d2 0f 30', // SVR: enable
+        'b9 32 08 00 00 b8 40 00 04 00 31 d2 0f 30', // LVT timer: TSC deadline, vector 0x40
+        'b9 e0 06 00 00 31 c0 ba 00 00 00 f0 0f 30', // deadline 0xf0000000_00000000
+        'b9 00 20 00 00 ff c9 75 fc', // some time
+        'b9 22 08 00 00 0f 32 e7 80', // IRR of vectors 0x40 to 0x5f
+        POWER_OFF,
+      ),
+    )
+    vcpu.slice(io, 100)
+    expect(vcpu.run(io)).toEqual({ reason: 'stopped' })
+    expect(io.written[0]).toEqual({ port: 0x80, size: 4, value: 0 })
+  })
 
   it('goes on in code that another thread compiled meanwhile', () => {
     const { vcpu, io } = microMachine(
@@ -233,6 +302,7 @@ describe('hostile guests', () => {
   it.each([0, 3])(
     'random bytes at privilege level %i: a fault, a stop or a running guest, and nothing outside RAM',
     level => {
+      let retired = 0
       for (let seed = 1; seed <= 60; seed++) {
         const next = random(seed * 7919 + level)
         const program = Uint8Array.from({ length: 4096 }, () => next())
@@ -241,8 +311,12 @@ describe('hostile guests', () => {
           createHash('sha256').update(memory.bytes.subarray(DEVICES_BASE, DEVICES_END)).digest('hex')
         const before = outside()
         const registers = vcpu.readRegisters()
-        vcpu.writeRegisters({ ...registers, general: registers.general.map(() => BigInt(next()) * 4097n) })
+        vcpu.writeRegisters({
+          ...registers,
+          general: registers.general.map(() => (next() & 1 ? BigInt(next()) * 4097n : BigInt(next() & 0x3f_ffff))),
+        })
         if (level === 3) {
+          allowUser(memory)
           const system = vcpu.readSystemRegisters()
           vcpu.writeSystemRegisters({
             ...system,
@@ -250,17 +324,44 @@ describe('hostile guests', () => {
             ss: { ...system.ss, selector: 0x2b, attributes: 0xc0f3 },
           })
         }
-        for (let slice = 0; slice < 10; slice++) {
-          const exit = vcpu.slice(io, 2000)
-          if (exit !== 0 && exit !== 1) break
+        // Most random code ends soon in a triple fault: then elsewhere in it.
+        for (let start = 0; start < 20; start++) {
+          const { rip } = registers
+          vcpu.writeRegisters({ ...vcpu.readRegisters(), rip: rip + BigInt(next() & 0xfff) })
+          for (let slice = 0; slice < 5; slice++) {
+            const exit = vcpu.slice(io, 2000)
+            if (exit !== 0 && exit !== 1) break
+          }
         }
+        retired += vcpu.counters().instructions!
         expect(outside()).toBe(before)
       }
+      expect(retired).toBeGreaterThan(1000)
     },
   )
 
   it('privileged nonsense with damaged page and descriptor tables, in every mode', () => {
-    for (let seed = 1; seed <= 60; seed++) expect(hostileCase(seed, 6000), `seed ${seed}`).toBe(true)
+    let [instructions, compiled] = [0, 0]
+    for (let seed = 1; seed <= 60; seed++) {
+      const run = hostileCase(seed, 6000)
+      expect(run.contained, `seed ${seed}`).toBe(true)
+      instructions += run.instructions
+      compiled += run.compiled
+    }
+    expect(instructions).toBeGreaterThan(20_000)
+    expect(compiled).toBeGreaterThan(0)
+  })
+
+  it('a handler that faults at its first instruction: the slice ends all the same', () => {
+    // lidt [0x2800]; ud2
+    const { vcpu, io, memory } = microMachine(assemble('0f 01 1c 25 00 28 00 00 bc 00 00 09 00 0f 0b'))
+    memory.write(0x1000, assemble('0f 0b'))
+    memory.writeU64(0x2000 + 6 * 16, 0x0000_8e00_0008_1000n)
+    memory.writeU64(0x2008 + 6 * 16, 0n)
+    memory.writeU16(0x2800, 0x7ff)
+    memory.writeU64(0x2802, 0x2000n)
+    expect(vcpu.slice(io, 1000)).toBe(EXIT_BUDGET)
+    expect(vcpu.counters()).toMatchObject({ instructions: 2 })
   })
 
   it('page tables that point outside RAM fault or read all ones, and never reach our memory', () => {
@@ -274,6 +375,15 @@ describe('hostile guests', () => {
     const end = microMachine(assemble('48 b8 ff ff 3f 00 00 00 00 00 ff e0'))
     end.memory.writeU8(0x3f_ffff, 0x48)
     expect(end.vcpu.run(end.io).reason).toBe('shutdown')
+    // More prefixes than an instruction may have, up to the last byte of RAM.
+    for (const rex of [0x66, 0x48]) {
+      const prefixes = microMachine(assemble('48 b8 f1 ff 3f 00 00 00 00 00 ff e0'))
+      prefixes.memory.write(
+        0x3f_fff1,
+        Uint8Array.from({ length: 15 }, (_, index) => (index === 14 ? rex : 0x66)),
+      )
+      expect(prefixes.vcpu.run(prefixes.io).reason).toBe('shutdown')
+    }
     const nowhere = microMachine(assemble('48 b8 00 00 00 00 00 00 00 80 ff e0'))
     expect(nowhere.vcpu.run(nowhere.io).reason).toBe('shutdown')
   })

@@ -7,10 +7,12 @@ import type { GuestMemory } from '../../src/memory/guest-memory.ts'
 import { DEVICES_BASE, DEVICES_END } from '../../src/memory/layout.ts'
 import type { SoftVcpu } from '../../src/soft/vcpu.ts'
 import { EXIT_BUDGET, EXIT_HALT } from '../../wasm/cpu/state.ts'
-import { microMachine } from './micro-machine.ts'
+import { allowUser, microMachine } from './micro-machine.ts'
 
 type Random = () => number
 
+/** Where the program is. */
+const CODE = 0x10_0000n
 const UNTOUCHED = new Uint8Array(DEVICES_END - DEVICES_BASE)
 
 /** xorshift32, so that a seed is a case. */
@@ -54,17 +56,18 @@ function damageTables(memory: GuestMemory, next: Random): void {
   for (let n = 0; n < 60; n++) memory.writeU64((next() % 0x8000) & ~7, word(next))
 }
 
-function hostileState(vcpu: SoftVcpu, next: Random): void {
+function hostileState(vcpu: SoftVcpu, memory: GuestMemory, next: Random): void {
   const level = next() & 1 ? 3 : 0
   const mode = next() % 4
   const registers = vcpu.readRegisters()
   const value = (): bigint => (next() & 1 ? BigInt(next() % 0x40_0000) : BigInt.asUintN(64, word(next)))
-  const rip = mode === 2 ? 0n : registers.rip
+  const rip = mode === 2 ? 0n : CODE
   vcpu.writeRegisters({ general: registers.general.map(value), rip, rflags: BigInt((next() & 0x3f_7fd5) | 2) })
   const system = vcpu.readSystemRegisters()
   const cs = { ...system.cs, selector: 0x30 | level, attributes: (mode === 1 ? 0xc09b : 0xa09b) | (level << 5) }
   const ss = { ...system.ss, selector: 0x28 | level, attributes: 0xc093 | (level << 5) }
   const idt = { base: BigInt(next() % 0x8000), limit: 0xfff }
+  if (level === 3) allowUser(memory)
   if (mode === 1) vcpu.writeSystemRegisters({ ...system, cr0: 0x11n, efer: 0n, cs, ss, idt })
   else if (mode === 2) {
     const code = { selector: 0x1000, base: 0x10_0000n, limit: 0xffff, attributes: 0x9b }
@@ -73,19 +76,37 @@ function hostileState(vcpu: SoftVcpu, next: Random): void {
   } else vcpu.writeSystemRegisters({ ...system, cs, ss, idt })
 }
 
-/** Runs one case; false when it wrote outside of RAM. */
-export function hostileCase(seed: number, instructions = 18_000): boolean {
+export interface HostileRun {
+  /** Nothing outside of RAM was written. */
+  readonly contained: boolean
+  readonly instructions: number
+  /** Times that compiled code was entered. */
+  readonly compiled: number
+}
+
+/**
+ * Runs one case: on the compiler when the seed is odd, so that compiled nonsense is tried too. Where code ends in a triple fault it is
+ * entered again, in one of 16 places, so that it comes to be compiled.
+ */
+export function hostileCase(seed: number, instructions = 18_000): HostileRun {
   const next = random(seed)
-  const { vcpu, io, memory } = microMachine(hostileCode(next))
+  const { vcpu, vm, io, memory } = microMachine(hostileCode(next), { tier: seed & 1 ? 'compiler' : 'interpreter' })
   damageTables(memory, next)
-  hostileState(vcpu, next)
   const slice = 1500
+  hostileState(vcpu, memory, next)
   for (let done = 0; done < instructions; done += slice) {
     const exit = vcpu.slice(io, slice)
-    if (exit !== EXIT_BUDGET && exit !== EXIT_HALT) break
+    if (exit === EXIT_BUDGET || exit === EXIT_HALT) continue
+    hostileState(vcpu, memory, next)
+    const registers = vcpu.readRegisters()
+    vcpu.writeRegisters({ ...registers, rip: registers.rip + BigInt((next() & 15) << 8) })
   }
+  const counters = vcpu.counters()
+  vcpu.close()
+  vm.close()
   // The devices' part lies next to ours and was never used here.
-  return Buffer.compare(memory.bytes.subarray(DEVICES_BASE, DEVICES_END), UNTOUCHED) === 0
+  const contained = Buffer.compare(memory.bytes.subarray(DEVICES_BASE, DEVICES_END), UNTOUCHED) === 0
+  return { contained, instructions: counters.instructions!, compiled: counters.compiledEntries! }
 }
 
 export async function fuzz(args: readonly string[]): Promise<boolean> {
@@ -96,11 +117,17 @@ export async function fuzz(args: readonly string[]): Promise<boolean> {
   const until = Date.now() + Number(values.seconds) * 1000
   let seed = Number(values.seed)
   const first = seed
+  let [instructions, compiled] = [0, 0]
   for (; Date.now() < until; seed++) {
-    if (hostileCase(seed)) continue
+    const run = hostileCase(seed)
+    instructions += run.instructions
+    compiled += run.compiled
+    if (run.contained) continue
     console.error(`seed ${seed}: memory outside of RAM was written`)
     return false
   }
-  console.log(`${seed - first} cases from seed ${first}: nothing crashed, nothing was written outside of RAM`)
+  console.log(
+    `${seed - first} cases from seed ${first}, ${instructions} instructions, compiled code entered ${compiled} times: nothing crashed, nothing was written outside of RAM`,
+  )
   return true
 }

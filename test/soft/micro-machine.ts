@@ -34,6 +34,14 @@ export class RecordingIo implements IoHandler {
   }
 }
 
+/** Lets code at CPL 3 use the pages that loadProgram maps: the U bit in every entry of PML4, PDPT and PD. */
+export function allowUser(memory: GuestMemory): void {
+  for (let entry = 0x9000; entry < 0xc000; entry += 8) {
+    const value = memory.readU64(entry)
+    if (value & 1n) memory.writeU64(entry, value | 4n)
+  }
+}
+
 export function microMachine(program: Uint8Array, soft: SoftOptions = {}, mib = 4): MicroMachine {
   const memory = GuestMemory.create(mib)
   const vm = new SoftVm({ memory, cpus: 1, soft })

@@ -204,7 +204,14 @@ function currentCount(): u32 {
 export function setTscDeadline(value: u64): void {
   if (timerMode() != 2) return
   store<u64>(cpu, value, S_TSC_DEADLINE)
-  store<f64>(cpu, value ? <f64>(<i64>value - load<i64>(cpu, S_TSC_OFFSET)) : Infinity, S_TIMER_DUE)
+  if (!value) {
+    store<f64>(cpu, Infinity, S_TIMER_DUE)
+    return
+  }
+  // Unsigned: a deadline beyond 2^63 is far away, not past.
+  const now = nowNs()
+  const tsc = <u64>(<i64>now + load<i64>(cpu, S_TSC_OFFSET))
+  store<f64>(cpu, value > tsc ? now + <f64>(value - tsc) : now, S_TIMER_DUE)
 }
 
 export function tscDeadline(): u64 {

@@ -162,6 +162,9 @@ export function resetBlocks(): void {
   store<u64>(c, load<u64>(c, S_COUNT_CACHE_RESETS) + 1, S_COUNT_CACHE_RESETS)
 }
 
+/** No instruction, however many prefixes it has, makes the decoder look at more bytes before it is refused for its length. */
+const LOOKAHEAD: u32 = 32
+
 function decodeBlock(host: usize, linear: u64, mode: u32): usize {
   const c = cpu
   let block: usize = load<u32>(c, S_ARENA_NEXT)
@@ -181,11 +184,11 @@ function decodeBlock(host: usize, linear: u64, mode: u32): usize {
     const left = available - offset
     if (left == 0) break
     let length: u32
-    if (left >= 15) length = decodeOne(op, host + offset, mode, offset)
+    if (left >= LOOKAHEAD) length = decodeOne(op, host + offset, mode, offset)
     else {
       // Near the page's end: decode a copy, so that nothing beyond the page is looked at before it is needed.
       const copy = c + S_TEMP2
-      memory.fill(copy, 0, 32)
+      memory.fill(copy, 0, 48)
       memory.copy(copy, host + offset, left)
       length = decodeOne(op, copy, mode, offset)
       if (length > left) {

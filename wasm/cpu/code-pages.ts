@@ -9,6 +9,7 @@ import { ramPage } from './ram'
 import {
   ATTN_MAILBOX,
   MAILBOX_LENGTH,
+  MESSAGE_WRITTEN,
   S_ATTENTION,
   S_CODE_PAGES,
   S_COUNT_SMC,
@@ -74,7 +75,7 @@ export function markCodeWritten(host: usize, bytes: u32): void {
     const touched = atomic.load<u32>(pieceMap(i) + (page << 2)) & pieces(<u32>host & 0xfff, bytes)
     if (!touched) continue
     if (i == own) dropBlocks(page, <u32>host & 0xfff, bytes)
-    else post(i, page | MESSAGE_WRITTEN)
+    else post(i, page | <u32>MESSAGE_WRITTEN)
   }
 }
 
@@ -118,8 +119,6 @@ export function killBlock(block: usize): void {
   if (twin) killBlock(twin)
 }
 
-/** In a message: the page was written, so drop the blocks there. Without it: the page has code now, so give up writing to it unseen. */
-const MESSAGE_WRITTEN: u32 = 0x8000_0000
 const NO_MESSAGE: u32 = 0xffff_ffff
 
 /** Looks at a slot that its sender has taken and not filled yet, before the message counts as lost. */
@@ -165,9 +164,9 @@ export function serveMailbox(): bool {
     }
     const page = message & 0x7fff_ffff
     const wrote = dropWriters(<usize>load<u32>(c, S_RAM_OFFSET) + (page << 12))
-    if (message & MESSAGE_WRITTEN) dropBlocks(page, 0, 4096)
+    if (message & <u32>MESSAGE_WRITTEN) dropBlocks(page, 0, 4096)
     // We could write there unseen until now, so what the others decoded may be old: once, since we no longer can.
-    else if (wrote) postOthers(page | MESSAGE_WRITTEN)
+    else if (wrote) postOthers(page | <u32>MESSAGE_WRITTEN)
   }
   store<u32>(c, head, S_MAILBOX_TAIL)
   if (lost) {
@@ -185,7 +184,7 @@ function dropWritersOfCode(tlb: usize): void {
     const host: usize = <u32>tag + load<u32>(entry, TLB_ADDEND)
     if (pageIsPlain(host)) continue
     store<u64>(entry, NO_PAGE, TLB_WRITE)
-    postOthers(ramPage(host) | MESSAGE_WRITTEN)
+    postOthers(ramPage(host) | <u32>MESSAGE_WRITTEN)
   }
 }
 

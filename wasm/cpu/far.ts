@@ -2,7 +2,7 @@
 import { cpu } from './cpu'
 import { drop, peek, push, setStackPointer } from './exec-stack'
 import { raiseError, raiseGp, raiseUd, VECTOR_GP, VECTOR_NP, VECTOR_SS } from './fault'
-import { getRflags, IF, putRflags, RF, VM } from './flags'
+import { getRflags, IF, putRflags, RF, TF, VM } from './flags'
 import { interruptsChanged } from './interrupts'
 import { isLongMode, isProtected, isVirtual8086, segmentAt, updateMode } from './mode'
 import {
@@ -37,6 +37,7 @@ import {
   S_RSP,
   S_SFMASK,
   S_STAR,
+  S_TF_ARMED,
   S_SYSENTER_CS,
   S_SYSENTER_EIP,
   S_SYSENTER_ESP,
@@ -200,6 +201,8 @@ export function syscall(): void {
   store<u64>(c, <u64>(getRflags() & ~RF), S_R11)
   store<u64>(c, in64() ? load<u64>(c, S_LSTAR) : load<u64>(c, S_CSTAR), S_RIP)
   putRflags(getRflags() & ~load<u32>(c, S_SFMASK) & ~RF)
+  // With TF masked there is no trap after this instruction, and none is owed when TF comes back.
+  if (!(load<u32>(c, S_RFLAGS) & TF)) store<u32>(c, 0, S_TF_ARMED)
   flatCode(selector, 0, true)
   flatStack(selector + 8, 0)
   store<u32>(c, 0, S_CPL)

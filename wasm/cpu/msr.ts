@@ -158,11 +158,13 @@ export function writeMsr(msr: u32, value: u64): void {
       const before = load<i64>(c, S_TSC_OFFSET)
       store<i64>(c, before + <i64>(value - readTsc()), S_TSC_OFFSET)
       store<i64>(c, load<i64>(c, S_TSC_ADJUST) + load<i64>(c, S_TSC_OFFSET) - before, S_TSC_ADJUST)
+      setTscDeadline(tscDeadline())
       return
     }
     case 0x3b:
       store<i64>(c, load<i64>(c, S_TSC_OFFSET) + <i64>value - load<i64>(c, S_TSC_ADJUST), S_TSC_OFFSET)
       store<u64>(c, value, S_TSC_ADJUST)
+      setTscDeadline(tscDeadline())
       return
     case 0x1b:
       setApicBase(value)

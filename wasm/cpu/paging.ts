@@ -157,7 +157,11 @@ function walk32(address: u64, access: u32, user: bool): u64 {
     frame = <u64>(entry & 0xffc0_0000) | (<u64>((entry >> 13) & 0xff) << 32)
     walkLarge = 1
   } else {
-    if (!(entry & 0x20)) atomic.or<u32>(at, 0x20)
+    if (!(entry & 0x20)) {
+      atomic.or<u32>(at, 0x20)
+      markDirty(at)
+      markCodeWritten(at, 4)
+    }
     at = ramAddress(<u64>(entry & 0xffff_f000) + (((address >> 12) & 1023) << 2))
     entry = at ? atomic.load<u32>(at) : 0
     if (!(entry & 1)) return fault(address, access, user, false, false)

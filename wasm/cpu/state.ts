@@ -308,6 +308,8 @@ export const S_REGION_CACHE = 0xa18
 /** u32: a record in the middle of block S_BLOCK at which the interpreter goes on where compiled code left off (S_RIP: start of the page); or 0. */
 export const S_RESUME = 0xa1c
 export const S_COUNT_RESUMES = 0xa20 // u64
+/** u64: the count of exceptions at which run() returns. */
+export const S_MOST_EXCEPTIONS = 0xa28
 /** Hot blocks: 256 x u32. */
 export const S_JIT_QUEUE = 0x3400
 export const JIT_QUEUE_LENGTH = 256
@@ -321,6 +323,8 @@ export const TLB_LIST_LENGTH = 512
 /** Requests from other vCPUs (code-pages.ts): 256 x u64. */
 export const S_MAILBOX = 0x1800
 export const MAILBOX_LENGTH = 256
+/** In a message: the page was written, so drop the blocks there. Without it: the page has code now, so give up writing to it unseen. */
+export const MESSAGE_WRITTEN = 0x8000_0000
 
 // ---- chips that all vCPUs share: offsets from S_CHIPS's address ----------------------------------------------------
 /** u32: interrupt lines raised by devices and not yet routed, a bit each; any thread sets bits (then ATTN_INTERRUPT on vCPU 0). */

@@ -39,7 +39,7 @@ export class RegionCompiler {
     for (const address of addresses) {
       // An earlier region of this batch, or of another, may have this block as an entry.
       if (covered.has(address) || this.#view.getUint32(address + O.BLK_JIT, true) !== 0) continue
-      const region = this.#reader.region(address, end, coldest)
+      const region = this.#region(address, end, coldest)
       const body = region && this.#translate(region)
       if (!region || !body) continue
       regions.push(region)
@@ -56,6 +56,16 @@ export class RegionCompiler {
         entries: entries.map(entry => blocks[entry]!.address),
         instructions,
       })),
+    }
+  }
+
+  /** Undefined, too, when the arena was emptied while its blocks were read: pointers found in them may lead anywhere. */
+  #region(address: number, end: number, coldest: number): Region | undefined {
+    try {
+      return this.#reader.region(address, end, coldest)
+    } catch (error) {
+      if (error instanceof RangeError) return undefined
+      throw error
     }
   }
 
