@@ -24,6 +24,9 @@ export const GATEWAY = '10.0.2.2'
 
 export type Accelerator = 'soft' | 'kvm'
 
+/** A guest that did not do in time what it was asked to, or ended. */
+export class GuestHangs extends Error {}
+
 /** A guest that runs commands. */
 export interface NetGuest {
   run(command: string, limitMs: number): Promise<string>
@@ -88,7 +91,7 @@ done
   async command(name: string, text: string, limitMs: number): Promise<void> {
     const end = Date.now() + limitMs
     while (!this.#waiting.has(name)) {
-      if (Date.now() > end) throw new Error(`the guest on ${name} does not ask for work`)
+      if (Date.now() > end) throw new GuestHangs(`the guest on ${name} does not ask for work`)
       await new Promise(resolve => setTimeout(resolve, 5))
     }
     const response = this.#waiting.get(name)!
@@ -157,7 +160,9 @@ function guestOn(name: string, parts: GuestParts, console: Console, close: () =>
   return {
     run: async (command, limitMs) => {
       await parts.command(name, command, limitMs)
-      const [, output, status] = await console.wait(/@begin\s([\s\S]*?)@end (\d+)/, limitMs)
+      const [, output, status] = await console.wait(/@begin\s([\s\S]*?)@end (\d+)/, limitMs).catch((error: Error) => {
+        throw new GuestHangs(`'${command}' in the guest on ${name}: ${error.message}`)
+      })
       if (status !== '0') throw new Error(`${command} in the guest on ${name}: status ${status}\n${output}`)
       return output!
     },
@@ -188,7 +193,7 @@ export async function startOurs(parts: GuestParts, accel: Accelerator): Promise<
 }
 
 /** What `work` gives; if it fails, after `undo`. */
-async function orUndo<T>(work: Promise<T>, undo: () => Promise<void>): Promise<T> {
+export async function orUndo<T>(work: Promise<T>, undo: () => Promise<void>): Promise<T> {
   try {
     return await work
   } catch (error) {

@@ -14,11 +14,12 @@ import {
   compilePingPong,
   GuestParts,
   type NetGuest,
+  orUndo,
   startOurs,
   startPasst,
   startSlirp,
 } from './guests.ts'
-import { GUEST_METRICS, measuredIn, measureGuest, type Part, type ServerPorts } from './measures.ts'
+import { GUEST_METRICS, measuredIn, measureGuest, type Part, type Renewable, type ServerPorts } from './measures.ts'
 
 const PORTS: ServerPorts = { iperf: 15_201, pingpong: 15_202 }
 const BOOTS = 3
@@ -63,13 +64,29 @@ async function open({ log, only }: BenchContext): Promise<Bench> {
     for (const peer of await startFramePeers()) closers.push(() => peer.kill())
     const parts = await GuestParts.make(folder)
     closers.push(() => parts.close())
-    const guest = async (name: string, start: typeof startOurs): Promise<NetGuest> => {
-      log(`booting the guest on ${name}`)
-      const started = await booted(name, log, () => start(parts, accel))
-      closers.push(() => started.close())
-      // It has a network only when it answers over it.
-      await started.run('true', FIRST_MS)
-      return started
+    /** What belongs with the figures; hangs are counted there as they come. */
+    const host: Record<string, string | number> = { accelerator: accel }
+    const guest = async (name: string, start: typeof startOurs): Promise<Renewable> => {
+      const boot = async (): Promise<NetGuest> => {
+        log(`booting the guest on ${name}`)
+        const started = await booted(name, log, () => start(parts, accel))
+        // It has a network only when it answers over it.
+        await orUndo(started.run('true', FIRST_MS), () => started.close())
+        return started
+      }
+      let current = await boot()
+      closers.push(() => current.close())
+      return {
+        get guest() {
+          return current
+        },
+        renew: async why => {
+          log(why)
+          host[`hangs of ${name}`] = Number(host[`hangs of ${name}`] ?? 0) + 1
+          await current.close()
+          current = await boot()
+        },
+      }
     }
     const ours = await guest('ours', startOurs)
     const contestants: Contestant[] = [
@@ -95,7 +112,7 @@ async function open({ log, only }: BenchContext): Promise<Bench> {
       }
     }
     const measures = [...measuredIn(chosen), ...(frames ? FRAME_METRICS.map(({ name }) => name) : [])]
-    return { contestants, missing, measures, host: { accelerator: accel }, close }
+    return { contestants, missing, measures, host, close }
   } catch (error) {
     await close()
     throw error
