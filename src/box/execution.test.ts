@@ -1,14 +1,13 @@
 /** Commands as a box's user has them, on an agent that runs natively on this host. */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import type { ChildProcess } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { assetPath } from '../host/assets.ts'
 import { AgentClient } from './agent/client.ts'
 import { Execution } from './execution.ts'
+import { startAgent } from './testing/native-agent.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-execution-'))
 const socketPath = join(folder, 'agent.sock')
@@ -16,8 +15,7 @@ let agent: ChildProcess
 let client: AgentClient
 
 beforeAll(async () => {
-  agent = spawn(assetPath('guest/init'), ['--agent-unix', socketPath], { stdio: 'inherit' })
-  while (!existsSync(socketPath)) await sleep(10)
+  agent = await startAgent(socketPath)
   client = await AgentClient.connect(connect(socketPath))
 })
 

@@ -1,9 +1,8 @@
 /** vCPUs in workers: several at once, stopped from outside in every state, and nothing left behind. */
 import { readdirSync, readFileSync } from 'node:fs'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { afterEach, describe, expect, it } from 'vitest'
 import { signalEventFd } from '../host/event-fd.ts'
+import { collectGarbage } from '../host/testing/garbage.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { Assembler } from './assembler.ts'
 import { CODE_ADDRESS, registersAt, startFlat } from './micro-guest.ts'
@@ -224,9 +223,6 @@ const maps = (): string[] => readFileSync('/proc/self/maps', 'utf8').split('\n')
 const residentKib = (): number => Number(/VmRSS:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))![1])
 
 describe.skipIf(kvmUnusable())('a hundred virtual machines (needs /dev/kvm)', () => {
-  setFlagsFromString('--expose-gc')
-  const collect = runInNewContext('gc') as () => void
-
   const CYCLES = 100
   /** Threads start slowly in the emulated AMD host; test/kvm makes a hundred machines there, whose vCPUs all have one. */
   const WORKER_CYCLES = 5
@@ -251,8 +247,8 @@ describe.skipIf(kvmUnusable())('a hundred virtual machines (needs /dev/kvm)', ()
 
   it('leave no descriptor, mapping, thread or memory behind', { timeout: 300_000 }, () => {
     const measure = () => {
-      collect()
-      collect()
+      collectGarbage()
+      collectGarbage()
       return { fds: count('fd'), threads: count('task'), mappings: maps().length, resident: residentKib() }
     }
     for (let i = 0; i < 5; i++) cycle()

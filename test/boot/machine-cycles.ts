@@ -4,10 +4,9 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { expect, it } from 'vitest'
 import type { AcceleratorName } from '../../src/accel/contract.ts'
+import { collectGarbage } from '../../src/host/testing/garbage.ts'
 import { Machine } from '../../src/machine/machine.ts'
 import { HELLO } from '../../src/machine/micro-programs.ts'
 
@@ -22,9 +21,6 @@ const SECOND_HALF_MIB = 6
 const RESERVED_GIB = 10
 /** Collected memories whose address space V8 has not yet given back. */
 const LATE_MEMORIES = 3
-
-setFlagsFromString('--expose-gc')
-const collectGarbage = runInNewContext('gc') as () => void
 
 async function cycle(accel: AcceleratorName): Promise<void> {
   const machine = await Machine.create({ accel, program: HELLO, memoryMib: 4 })

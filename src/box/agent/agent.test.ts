@@ -1,5 +1,5 @@
 /** The agent, natively on this host behind a Unix socket, against its client. */
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { createReadStream, existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { assetPath } from '../../host/assets.ts'
+import { startAgent } from '../testing/native-agent.ts'
 import { AgentClient, type AgentProcess, type ExecRequest } from './client.ts'
 import { AgentFiles, type FileEvent } from './files.ts'
 import { Frame, PayloadWriter } from './protocol.ts'
@@ -44,8 +44,7 @@ async function run(request: Partial<ExecRequest> & { argv: readonly string[] }, 
 const sh = (script: string, more: Partial<ExecRequest> = {}) => run({ argv: ['sh', '-c', script], ...more })
 
 beforeAll(async () => {
-  agent = spawn(assetPath('guest/init'), ['--agent-unix', socketPath], { stdio: 'inherit' })
-  while (!existsSync(socketPath)) await sleep(10)
+  agent = await startAgent(socketPath)
   client = await newClient()
   files = new AgentFiles(client)
 })
