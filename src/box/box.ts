@@ -2,19 +2,17 @@
 import { EventEmitter } from 'node:events'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import type { Duplex } from 'node:stream'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
-import { connectToGuest } from '../virtio/vsock/host-api.ts'
-import { AgentClient, type ExecRequest } from './agent/client.ts'
+import type { AgentClient, ExecRequest } from './agent/client.ts'
 import { AgentFiles } from './agent/files.ts'
-import { AGENT_PORT } from './agent/protocol.ts'
 import { copyIn, copyOut } from './agent/tree.ts'
+import { BoxConnections, type LogEntry } from './connections.ts'
 import { ControlClient } from './control.ts'
 import { BoxError, rethrowFull } from './errors.ts'
 import { type ExecOptions, Execution, type ExecutionResult, type SpawnOptions } from './execution.ts'
 import { BoxFiles } from './files.ts'
 import type { BoxFolder } from './home.ts'
-import { isHeld, withLock } from './locks.ts'
+import { withLock } from './locks.ts'
 import { BoxNetwork } from './network.ts'
 import { checkNetworks } from './networks.ts'
 import { type BoxOptions, commandLine, resolveConfig, withEntrypoint } from './options.ts'
@@ -49,7 +47,7 @@ export interface BoxEvents {
   /** A run of the box ended, whoever ended it. */
   exit: [exit: BoxExit]
   /** The guest's console and the output of the box's own command, as they come. Slow listeners may miss some; `vitrine logs` has it all. */
-  log: [entry: { readonly stream: 'console' | 'output'; readonly text: string }]
+  log: [entry: LogEntry]
 }
 
 /** How many branches, and what they are called. */
@@ -67,8 +65,6 @@ export type SnapshotResult = SnapshotSummary & TakenSnapshot
 
 /** How long a start may wait for another process that works on the same box. */
 const OPERATION_WAIT_MS = 120_000
-const STOP_POLL_MS = 5
-const LOCK_GONE_MS = 5000
 
 /** Whether a call failed because the VMM ended before it answered. */
 const hasEnded = (error: unknown): boolean => error instanceof BoxError && error.code === 'VMM_FAILED'
@@ -93,12 +89,7 @@ export class Box extends EventEmitter<BoxEvents> {
   readonly #folder: BoxFolder
   readonly #record: BoxRecord
   readonly #named: boolean
-  #agent: Promise<AgentClient> | undefined
-  /** The same, once it is there. */
-  #client: AgentClient | undefined
-  #control: ControlClient | undefined
-  /** Resolves when listeners have been told that the VMM that `#control` leads to has ended. */
-  #endTold: Promise<void> | undefined
+  readonly #connections: BoxConnections
   #stages: BootStages | undefined
 
   private constructor(runtime: Runtime, folder: BoxFolder, record: BoxRecord) {
@@ -107,6 +98,14 @@ export class Box extends EventEmitter<BoxEvents> {
     this.#folder = folder
     this.#record = record
     this.#named = record.name !== record.id
+    this.#connections = new BoxConnections(folder, {
+      onLog: entry => this.emit('log', entry),
+      onEnd: exit => {
+        this.emit('state', this.state)
+        this.emit('exit', exit)
+      },
+      start: () => this.start(),
+    })
     this.files = new BoxFiles(async () => new AgentFiles(await this.#connected()))
     this.network = new BoxNetwork(
       async request => (await this.#controlledAwake()).call('network', request),
@@ -189,7 +188,7 @@ export class Box extends EventEmitter<BoxEvents> {
   }
   /** Whether it has a VMM process. */
   get #runs(): boolean {
-    return isHeld(this.#folder.vmmLock)
+    return this.#connections.hasVmm
   }
   /** How the last run ended; undefined if there was none, or it is running. */
   get lastExit(): BoxExit | undefined {
@@ -211,7 +210,7 @@ export class Box extends EventEmitter<BoxEvents> {
     await withLock(this.#folder.operationLock, `box '${this.name}'`, OPERATION_WAIT_MS, async () => {
       if (!this.#runs) await this.#launch()
     })
-    await this.#watch()
+    await this.#connections.control()
     if (isFrozen(this.#folder)) await this.resume()
   }
 
@@ -278,7 +277,7 @@ export class Box extends EventEmitter<BoxEvents> {
       putBack(store, this.#folder, manifest)
       await this.#launch()
     })
-    await this.#watch()
+    await this.#connections.control()
   }
 
   /** Makes a new box of a snapshot: an id, `BOX@NAME`, or what `snapshotStore` gives. It goes on when it is first used. */
@@ -413,10 +412,9 @@ export class Box extends EventEmitter<BoxEvents> {
   /** Starts a command and gives it back with its streams, which wait for it where the box has to be started first. */
   spawn(command: string, args: readonly string[] = [], options: SpawnOptions = {}): Execution {
     const request = this.#request(command, args, options)
+    const agent = this.#connections.openAgent
     return new Execution(
-      this.#client?.isOpen && !isFrozen(this.#folder)
-        ? this.#client.exec(request)
-        : this.#connected().then(client => client.exec(request)),
+      agent && !isFrozen(this.#folder) ? agent.exec(request) : this.#connected().then(client => client.exec(request)),
     )
   }
 
@@ -475,15 +473,8 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** Waits until the VMM has ended. Who listens to this handle has heard of it then. */
   async #gone(): Promise<void> {
-    await this.#ended()
-    this.#disconnect()
-  }
-
-  async #ended(): Promise<void> {
-    // The lock goes with the process, which is what "stopped" means.
-    while (this.#runs) await sleep(STOP_POLL_MS)
-    this.#control?.ref()
-    await this.#endTold
+    await this.#connections.vmmEnded()
+    this.#connections.close()
   }
 
   /** Removes the box and its disk. One that runs is stopped first if `force` is set. */
@@ -494,7 +485,7 @@ export class Box extends EventEmitter<BoxEvents> {
       }
       await this.#end({ graceMs: 0 })
     }
-    this.#disconnect()
+    this.#connections.close()
     discard(this.#runtime.home, this.#folder, this.name)
     await snapshotStore(this.#runtime).removeOwner(this.id)
   }
@@ -522,94 +513,37 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** Frees this handle's connections; the box itself is not touched. */
   close(): void {
-    this.#disconnect()
+    this.#connections.close()
   }
 
   /** At the end of an `await using`: the box is stopped and, unless it was given a name, removed. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#runs) await this.stop()
-    this.#disconnect()
+    this.#connections.close()
     if (!this.#named) await this.remove()
   }
 
   /** A connection to the agent; starts the box if need be. */
   async #connected(): Promise<AgentClient> {
-    if (this.#agent && isFrozen(this.#folder)) await this.resume()
-    this.#agent ??= this.#connect().catch((error: Error) => {
-      this.#agent = undefined
-      throw error
-    })
-    return this.#agent
-  }
-
-  async #connect(): Promise<AgentClient> {
-    await this.#awake()
-    const open = async (): Promise<AgentClient> =>
-      AgentClient.connect(await connectToGuest(this.#folder.vsockSocket, AGENT_PORT))
-    const client = await open().catch(async (error: Error) => {
-      // It was just being put aside, because nobody used it.
-      if (!readPending(this.#folder)) throw error
-      await this.#ended()
-      await this.start()
-      return open()
-    })
-    this.#client = client
-    client.onClose = () => {
-      this.#agent = undefined
-    }
-    return client
+    if (this.#connections.hasAgent && isFrozen(this.#folder)) await this.resume()
+    return this.#connections.agent(() => this.#awake())
   }
 
   /** Starts or wakes the box if need be. */
   async #awake(): Promise<void> {
     if (this.state !== 'running') await this.start()
-    else await this.#watch()
+    else await this.#connections.control()
   }
 
   async #controlled(): Promise<ControlClient> {
-    await this.#watch()
-    if (!this.#control) throw new BoxError('WRONG_STATE', `box '${this.name}' is not running: start it first`)
-    return this.#control
+    const control = await this.#connections.control()
+    if (!control) throw new BoxError('WRONG_STATE', `box '${this.name}' is not running: start it first`)
+    return control
   }
 
   /** One whose memory is on disk has nobody to ask: it is woken. */
   async #controlledAwake(): Promise<ControlClient> {
     if (!this.#runs && readPending(this.#folder)) await this.start()
     return this.#controlled()
-  }
-
-  /** Listens to the VMM, so that its end is known at once. */
-  async #watch(): Promise<void> {
-    if (this.#control) return
-    const control = await ControlClient.connect(this.#folder.controlSocket)
-    if (!control) return
-    control.unref()
-    this.#control = control
-    let exit: BoxExit | undefined
-    control.onEvent = (event, data) => {
-      if (event === 'exit') exit = data as BoxExit
-      else if (event === 'log') this.emit('log', data as BoxEvents['log'][0])
-    }
-    this.#endTold = new Promise(told => {
-      control.onClose = () => this.#onVmmEnd(control, exit).finally(told)
-    })
-  }
-
-  async #onVmmEnd(control: ControlClient, exit: BoxExit | undefined): Promise<void> {
-    if (this.#control !== control) return
-    this.#control = undefined
-    // Who hears of the end may remove or start the box: the VMM's lock goes a moment after its socket.
-    for (let waited = 0; this.#runs && waited < LOCK_GONE_MS; waited += STOP_POLL_MS) await sleep(STOP_POLL_MS)
-    this.emit('state', this.state)
-    const killed = { reason: 'vmm-failed', message: 'its VMM process was killed', exitCode: null } as const
-    this.emit('exit', exit ?? { ...killed, at: new Date().toISOString() })
-  }
-
-  #disconnect(): void {
-    void this.#agent?.then(client => client.close()).catch(() => {})
-    this.#agent = undefined
-    const control = this.#control
-    this.#control = undefined
-    control?.close()
   }
 }
