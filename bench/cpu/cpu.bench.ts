@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import * as esbuild from 'esbuild'
+import { VMM_NODE_OPTIONS } from '../../src/box/vmm/node-options.ts'
 import { assetPath } from '../../src/host/assets.ts'
 import { buildInitramfs } from '../../src/image/initramfs.ts'
 import { findKernel } from '../../src/image/kernel/find.ts'
@@ -153,7 +154,8 @@ async function open(context: BenchContext): Promise<Bench> {
     ...['-M', 'microvm,acpi=off', '-accel', 'tcg', '-m', String(GUEST_MIB), '-nodefaults', '-no-user-config'],
     ...['-no-reboot', '-display', 'none', '-serial', 'stdio', '-kernel', kernel, '-initrd', initrd, '-append', told],
   ]
-  const nodeArguments = process.env.BENCH_NODE?.split(' ') ?? []
+  // As a box's VMM is started.
+  const nodeArguments = process.env.BENCH_NODE?.split(' ') ?? VMM_NODE_OPTIONS
   const contestants = [
     {
       name: 'ours',

@@ -5,6 +5,7 @@ import { assetPath } from '../host/assets.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder } from './home.ts'
 import type { BootStages, LaunchPlan, VmmMessage } from './vmm/launch.ts'
+import { VMM_NODE_OPTIONS } from './vmm/node-options.ts'
 
 export interface StartedVmm {
   readonly process: ChildProcess
@@ -27,7 +28,8 @@ export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Pr
   const log = openSync(folder.vmmLog, 'w', 0o600)
   let child: ChildProcess
   try {
-    child = spawn(process.execPath, [assetPath('vmm.process.cjs'), folder.path, folder.id], {
+    const args = [...VMM_NODE_OPTIONS, assetPath('vmm.process.cjs'), folder.path, folder.id]
+    child = spawn(process.execPath, args, {
       stdio: ['ignore', log, log, 'ipc'],
       detached: true,
       cwd: '/',

@@ -5,7 +5,7 @@
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads'
 import { assetUrl } from '../../host/assets.ts'
-import type { CompiledBatch } from './compile.ts'
+import type { Compilation } from './compile.ts'
 
 export interface CompileRequest {
   readonly addresses: readonly number[]
@@ -16,8 +16,7 @@ export interface CompileRequest {
   readonly generation: number
 }
 
-export interface CompileAnswer {
-  readonly batch: CompiledBatch | undefined
+export interface CompileAnswer extends Compilation {
   readonly generation: number
 }
 

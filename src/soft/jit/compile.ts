@@ -20,10 +20,22 @@ export interface CompiledBatch {
   readonly regions: readonly CompiledRegion[]
 }
 
+/** What became of the hot blocks of a request. */
+export interface Compilation {
+  readonly batch: CompiledBatch | undefined
+  /** Blocks that are within a compiled region: to be compiled once more only if the interpreter still runs them often. */
+  readonly postponed: readonly number[]
+}
+
 export class RegionCompiler {
   readonly #view: DataView
   readonly #reader: BlockReader
   readonly #translator: RegionTranslator
+  /**
+   * Blocks of compiled regions that cannot be entered there. All blocks of a loop get hot at the same time, and once the loop is compiled nobody
+   * comes to them from outside: a region around each would be the same code again, five times over in a boot.
+   */
+  readonly #inside = new Set<number>()
 
   constructor(memory: WebAssembly.Memory, base: number, everyEdge: boolean) {
     this.#view = new DataView(memory.buffer)
@@ -32,21 +44,38 @@ export class RegionCompiler {
   }
 
   /** Compiles the regions around the blocks at `addresses`. Blocks from `end` of the arena on are left alone, and those that ran fewer than `coldest` times. */
-  compile(addresses: readonly number[], end: number, coldest: number): CompiledBatch | undefined {
+  compile(addresses: readonly number[], end: number, coldest: number): Compilation {
     const regions: Region[] = []
     const bodies: FunctionBody[] = []
+    const postponed: number[] = []
     const covered = new Set<number>()
     for (const address of addresses) {
       // An earlier region of this batch, or of another, may have this block as an entry.
       if (covered.has(address) || this.#view.getUint32(address + O.BLK_JIT, true) !== 0) continue
+      if (this.#inside.delete(address)) {
+        postponed.push(address)
+        continue
+      }
       const region = this.#region(address, end, coldest)
       const body = region && this.#translate(region)
       if (!region || !body) continue
       regions.push(region)
       bodies.push(body)
-      for (const entry of region.entries) covered.add(region.blocks[entry]!.address)
+      for (const block of region.blocks) this.#inside.add(block.address)
+      for (const entry of region.entries) {
+        covered.add(region.blocks[entry]!.address)
+        this.#inside.delete(region.blocks[entry]!.address)
+      }
     }
-    if (regions.length === 0) return undefined
+    return { batch: regions.length > 0 ? this.#assemble(regions, bodies) : undefined, postponed }
+  }
+
+  /** Blocks are where others were. */
+  forget(): void {
+    this.#inside.clear()
+  }
+
+  #assemble(regions: readonly Region[], bodies: readonly FunctionBody[]): CompiledBatch {
     const bytes = buildModule(REGION_TYPE, IMPORTS, bodies)
     return {
       module: new WebAssembly.Module(bytes),

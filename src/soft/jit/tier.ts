@@ -5,7 +5,7 @@
 import * as O from '../../../wasm/cpu/ops.ts'
 import * as S from '../../../wasm/cpu/state.ts'
 import { BackgroundCompiler } from './background.ts'
-import { type CompiledBatch, type CompiledRegion, RegionCompiler } from './compile.ts'
+import { type Compilation, type CompiledRegion, RegionCompiler } from './compile.ts'
 import { IMPORTS } from './context.ts'
 
 export interface TierSettings {
@@ -105,7 +105,7 @@ export class JitTier {
     if (compiler instanceof BackgroundCompiler) {
       const answer = compiler.take()
       const holds = answer?.generation === this.#generation && this.#resets === this.#cacheResets()
-      if (answer?.batch && holds) this.#install(answer.batch)
+      if (answer && holds) this.#install(answer)
       if (compiler.isLost) {
         compiler.close()
         this.#compiler = new RegionCompiler(this.#memory, this.#base, this.#settings.everyEdge)
@@ -133,8 +133,7 @@ export class JitTier {
       compiler.request({ addresses, end, coldest: this.#coldest, generation: this.#generation })
       return
     }
-    const batch = compiler.compile(addresses, end, this.#coldest)
-    if (batch) this.#install(batch)
+    this.#install(compiler.compile(addresses, end, this.#coldest))
   }
 
   /** No block refers to compiled code any more: lets go of it. */
@@ -143,10 +142,14 @@ export class JitTier {
     this.#used = 0
     this.#resets = this.#cacheResets()
     this.#generation++
+    if (this.#compiler instanceof RegionCompiler) this.#compiler.forget()
     this.counters.evictions++
   }
 
-  #install({ module, bytes, regions }: CompiledBatch): void {
+  #install({ batch, postponed }: Compilation): void {
+    for (const address of postponed) this.#view.setUint32(address + O.BLK_RUNS, this.#settings.threshold >> 1, true)
+    if (!batch) return
+    const { module, bytes, regions } = batch
     const { exports } = new WebAssembly.Instance(module, this.#imports)
     this.counters.modules++
     this.counters.bytes += bytes
