@@ -109,6 +109,9 @@ async function buildJs(): Promise<void> {
       entryPoints: programs,
       format: 'cjs',
       outExtension: { '.js': '.cjs' },
+      // Every thread reads and keeps its whole text. Names stay as they are: they are what a stack trace shows.
+      minifyWhitespace: true,
+      minifySyntax: true,
       // koffi finds its own native part beside itself.
       external: ['koffi'],
       define: { 'import.meta.url': 'bundleUrl' },

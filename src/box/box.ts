@@ -1,6 +1,7 @@
 /** The handle to a box: what its VMM process, its agent and its folder do for a caller. */
 import { EventEmitter } from 'node:events'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import type { Duplex } from 'node:stream'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import type { AgentClient, ExecRequest } from './agent/client.ts'
@@ -12,6 +13,7 @@ import { BoxError, rethrowFull } from './errors.ts'
 import { type ExecOptions, Execution, type ExecutionResult, type SpawnOptions } from './execution.ts'
 import { BoxFiles } from './files.ts'
 import type { BoxFolder } from './home.ts'
+import { inParallel } from './in-parallel.ts'
 import { withLock } from './locks.ts'
 import { BoxNetwork } from './network.ts'
 import { checkNetworks } from './networks.ts'
@@ -65,6 +67,9 @@ export type SnapshotResult = SnapshotSummary & TakenSnapshot
 
 /** How long a start may wait for another process that works on the same box. */
 const OPERATION_WAIT_MS = 120_000
+
+/** Forks that start at a time: more than the cores can serve only get in each other's way. */
+const STARTS_AT_A_TIME = availableParallelism() + 2
 
 /** Whether a call failed because the VMM ended before it answered. */
 const hasEnded = (error: unknown): boolean => error instanceof BoxError && error.code === 'VMM_FAILED'
@@ -319,7 +324,7 @@ export class Box extends EventEmitter<BoxEvents> {
           })
           boxes.push(new Box(this.#runtime, folder, readRecord(folder)))
         }
-        await Promise.all(boxes.map(box => box.start()))
+        await inParallel(boxes, STARTS_AT_A_TIME, box => box.start())
       } catch (error) {
         for (const box of boxes) await box.remove({ force: true }).catch(() => {})
         throw error

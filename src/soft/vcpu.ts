@@ -17,7 +17,7 @@ import { adoptWasmModule, instantiateOnMemory } from '../wasm/loader.ts'
 import { type Clock, openClock } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
 import { AUTOMATIC, EAGER, JitTier, type TierExports, type TierSettings } from './jit/tier.ts'
-import { attentionIndex, vcpuStateBase } from './layout.ts'
+import { attentionIndex, preferHugeTables, vcpuStateBase } from './layout.ts'
 import { seedRandom } from './random.ts'
 import { readGeneral, readSystem, writeGeneral, writeSystem } from './registers.ts'
 import { packVcpu, unpackVcpu } from './state-blob.ts'
@@ -95,7 +95,8 @@ export class SoftVcpu implements Vcpu {
     // In deterministic mode both tiers stop at the same instructions, so that it does not matter what was compiled when.
     const automatic = { ...AUTOMATIC, everyEdge: detail.deterministic, background: !detail.deterministic }
     const chosen = settings ?? (eager ? EAGER : detail.tier === 'auto' && AUTO_COMPILES ? automatic : undefined)
-    if (chosen) this.#jit = new JitTier(ticket.wasm, this.#base, this.#wasm, chosen)
+    if (chosen)
+      this.#jit = new JitTier(ticket.wasm, this.#base, this.#wasm, chosen, () => preferHugeTables(this.#memory))
   }
 
   #imports(): Record<string, (...args: number[]) => number | undefined> {
@@ -288,6 +289,7 @@ export class SoftVcpu implements Vcpu {
     // A clone must not repeat the original's random numbers.
     if (!this.#detail.deterministic) seedRandom(this.#view, this.#base, false)
     this.forgetTranslations()
+    this.#jit?.rest()
   }
 
   /** Memory was changed from outside: nothing that was decoded or translated holds any more. */

@@ -3,10 +3,7 @@ import * as S from '../../wasm/cpu/state.ts'
 import type { DoorbellTicket, InterruptTicket, VcpuTicket, VirtualMachine, VmOptions } from '../accel/contract.ts'
 import { createEventFd } from '../host/event-fd.ts'
 import { closeFd } from '../host/file.ts'
-import { addressOf } from '../host/libc.ts'
-import { preferHugePages } from '../host/memory-advice.ts'
 import type { GuestMemory } from '../memory/guest-memory.ts'
-import { SOFT_CPU_BASE } from '../memory/layout.ts'
 import { wasmModule } from '../wasm/loader.ts'
 import { monotonicNow } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
@@ -41,8 +38,6 @@ export class SoftVm implements VirtualMachine {
     if (lockstep && options.soft?.trace) {
       throw new SoftError('BAD_SETTING', "a machine in lockstep is not traced: trace it with tier 'interpreter'")
     }
-    // Tables and RAM are touched all over: with small pages the host's own translation misses cost more than ours.
-    preferHugePages(addressOf(this.memory.bytes) + SOFT_CPU_BASE, this.memory.bytes.length - SOFT_CPU_BASE)
     layOut(this.memory, this.cpus, deterministic)
     for (let index = 0; index < this.cpus; index++) seedRandom(this.memory.view, vcpuStateBase(index), deterministic)
     this.#words = new Int32Array(this.memory.wasm.buffer)

@@ -80,7 +80,7 @@ export class Soft {
     for (let i = 0; i < this.#pattern.length; i++) this.#pattern[i] = layout.patternByte(i)
     this.#ram(DATA).set(this.#pattern)
     const settings = { threshold: 1, batch: 1, patience: 0, everyEdge: true, background: false }
-    if (tier === 'compiler') this.#jit = new JitTier(this.#memory, this.#state, this.#cpu, settings)
+    if (tier === 'compiler') this.#jit = new JitTier(this.#memory, this.#state, this.#cpu, settings, () => {})
   }
 
   /** Runs a batch; the records as our CPU leaves them. */

@@ -48,6 +48,12 @@ export interface TierCounters {
   lostThreads: number
 }
 
+/**
+ * Instructions that a restored guest runs before anything is compiled for it. Many a clone answers one question and is gone: it does without a thread
+ * that compiles, which costs as much as the machine's others.
+ */
+const REST = 30_000_000
+
 /** Regions in the table before everything is forgotten and what is still hot is compiled again. */
 const MOST_REGIONS = 16000
 
@@ -76,8 +82,20 @@ export class JitTier {
   #generation = 0
   #waited = 0
   #resets = 0
+  /** Whether anything has been compiled; the count of instructions before which nothing is. */
+  #isWarm = false
+  #restUntil = 0
+  readonly #onWarm: () => void
 
-  constructor(memory: WebAssembly.Memory, base: number, exports: TierExports, settings: TierSettings) {
+  /** `onWarm` hears that the guest does enough for compiling to begin. */
+  constructor(
+    memory: WebAssembly.Memory,
+    base: number,
+    exports: TierExports,
+    settings: TierSettings,
+    onWarm: () => void,
+  ) {
+    this.#onWarm = onWarm
     this.#memory = memory
     this.#view = new DataView(memory.buffer)
     this.#base = base
@@ -95,8 +113,25 @@ export class JitTier {
     this.#view.setUint32(base + S.S_JIT_THRESHOLD, settings.threshold, true)
   }
 
+  #count(offset: number): number {
+    return Number(this.#view.getBigUint64(this.#base + offset, true))
+  }
+
   #cacheResets(): number {
-    return Number(this.#view.getBigUint64(this.#base + S.S_COUNT_CACHE_RESETS, true))
+    return this.#count(S.S_COUNT_CACHE_RESETS)
+  }
+
+  /** The guest was restored: it may have little to do. */
+  rest(): void {
+    if (this.#settings.background) this.#restUntil = this.#count(S.S_RETIRED) + REST
+  }
+
+  #warmUp(): boolean {
+    if (!this.#isWarm && this.#count(S.S_RETIRED) >= this.#restUntil) {
+      this.#isWarm = true
+      this.#onWarm()
+    }
+    return this.#isWarm
   }
 
   /** To be called between slices. */
@@ -115,7 +150,7 @@ export class JitTier {
       if (compiler.isBusy) return
     }
     const queued = this.#view.getUint32(this.#base + S.S_JIT_QUEUED, true)
-    if (queued === 0) return
+    if (queued === 0 || !this.#warmUp()) return
     if (queued < this.#settings.batch && this.#waited++ < this.#settings.patience) return
     this.#waited = 0
     const addresses = Array.from({ length: queued }, (_, index) =>
