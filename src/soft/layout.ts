@@ -29,8 +29,6 @@ import {
   S_TSC_KHZ,
   VCPU_STATE_SIZE,
 } from '../../wasm/cpu/state.ts'
-import { addressOf } from '../host/libc.ts'
-import { preferHugePages } from '../host/memory-advice.ts'
 import type { GuestMemory } from '../memory/guest-memory.ts'
 import { MIB, RAM_OFFSET, SOFT_CPU_BASE, SOFT_CPU_END } from '../memory/layout.ts'
 
@@ -104,12 +102,4 @@ export function layOut(memory: GuestMemory, cpus: number, deterministic: boolean
     put(S_TSC_KHZ, 1_000_000)
   }
   memory.bytes.fill(0, CHIPS_BASE, CHIPS_BASE + CHIPS_SIZE)
-}
-
-/**
- * For a guest that has something to do: tables and RAM are touched all over, and with small pages the host's own translation misses cost more than
- * ours. One that has not would only have more memory cleared for it.
- */
-export function preferHugeTables(memory: GuestMemory): void {
-  preferHugePages(addressOf(memory.bytes) + SOFT_CPU_BASE, memory.bytes.length - SOFT_CPU_BASE)
 }

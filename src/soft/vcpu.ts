@@ -12,12 +12,15 @@ import type {
   VcpuTicket,
 } from '../accel/contract.ts'
 import { signalEventFd } from '../host/event-fd.ts'
+import { addressOf } from '../host/libc.ts'
+import { preferHugePages } from '../host/memory-advice.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
+import { SOFT_CPU_BASE } from '../memory/layout.ts'
 import { adoptWasmModule, instantiateOnMemory } from '../wasm/loader.ts'
 import { type Clock, openClock } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
 import { AUTOMATIC, EAGER, JitTier, type TierExports, type TierSettings } from './jit/tier.ts'
-import { attentionIndex, preferHugeTables, vcpuStateBase } from './layout.ts'
+import { attentionIndex, vcpuStateBase } from './layout.ts'
 import { seedRandom } from './random.ts'
 import { readGeneral, readSystem, writeGeneral, writeSystem } from './registers.ts'
 import { packVcpu, unpackVcpu } from './state-blob.ts'
@@ -95,8 +98,16 @@ export class SoftVcpu implements Vcpu {
     // In deterministic mode both tiers stop at the same instructions, so that it does not matter what was compiled when.
     const automatic = { ...AUTOMATIC, everyEdge: detail.deterministic, background: !detail.deterministic }
     const chosen = settings ?? (eager ? EAGER : detail.tier === 'auto' && AUTO_COMPILES ? automatic : undefined)
-    if (chosen)
-      this.#jit = new JitTier(ticket.wasm, this.#base, this.#wasm, chosen, () => preferHugeTables(this.#memory))
+    if (chosen) this.#jit = new JitTier(ticket.wasm, this.#base, this.#wasm, chosen, () => this.#preferHugePages())
+  }
+
+  /**
+   * For a guest that has something to do: tables and RAM are touched all over, and with small pages the host's own translation misses cost more
+   * than ours. One that has not would only have more memory cleared for it.
+   */
+  #preferHugePages(): void {
+    const { bytes } = this.#memory
+    preferHugePages(addressOf(bytes) + SOFT_CPU_BASE, bytes.length - SOFT_CPU_BASE)
   }
 
   #imports(): Record<string, (...args: number[]) => number | undefined> {
