@@ -2,6 +2,7 @@
 import type { IoHandler, SoftOptions } from '../../src/accel/contract.ts'
 import { loadProgram } from '../../src/machine/boot/program.ts'
 import { GuestMemory } from '../../src/memory/guest-memory.ts'
+import type { TierSettings } from '../../src/soft/jit/tier.ts'
 import { SoftVcpu } from '../../src/soft/vcpu.ts'
 import { SoftVm } from '../../src/soft/vm.ts'
 
@@ -42,11 +43,16 @@ export function allowUser(memory: GuestMemory): void {
   }
 }
 
-export function microMachine(program: Uint8Array, soft: SoftOptions = {}, mib = 4): MicroMachine {
+export function microMachine(
+  program: Uint8Array,
+  soft: SoftOptions = {},
+  mib = 4,
+  settings?: TierSettings,
+): MicroMachine {
   const memory = GuestMemory.create(mib)
   const vm = new SoftVm({ memory, cpus: 1, soft })
   const entry = loadProgram(memory, program)
-  const vcpu = new SoftVcpu(vm.vcpuTicket(0))
+  const vcpu = new SoftVcpu(vm.vcpuTicket(0), settings)
   vcpu.reset()
   vcpu.writeSystemRegisters({ ...vcpu.readSystemRegisters(), ...entry.system })
   vcpu.writeRegisters(entry.registers)
