@@ -1,6 +1,6 @@
 /**
  * The programs that people use a network with, in a Debian guest on any accelerator, against servers on loopback: one boot for all. Sizes are
- * small unless told: VITRINE_NET_BYTES=1073741824 transfers a GiB each way, VITRINE_LONG=1 also runs apt and npm.
+ * small unless told: VITRINE_NET_BYTES=1073741824 transfers a GiB each way.
  */
 import { execFileSync, spawn } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -13,7 +13,6 @@ import { networkImage, noNetworkImage } from '../image/network-image.ts'
 import { HOST, LoopbackServers, patternDigest } from './servers.ts'
 
 const BYTES = Number(process.env.VITRINE_NET_BYTES ?? 16 << 20)
-const LONG = process.env.VITRINE_LONG !== undefined
 const PARALLEL = 500
 const reason = noNetworkImage()
 const program = (name: string): string => fileURLToPath(new URL(name, import.meta.url))
@@ -81,8 +80,7 @@ export function testNetworkPrograms(accel: AcceleratorName | undefined, slowness
       expect(await box.exec('curl', ['-sS', '--max-time', '60', 'http://192.0.2.1/'])).toMatchObject({ exitCode: 7 })
     })
 
-    // debian.test.ts installs with apt, too.
-    it.skipIf(!LONG)('installs with apt', LONG_LIMIT, async () => {
+    it('installs with apt', LONG_LIMIT, async () => {
       const source = `deb [trusted=yes] http://${HOST}:${servers.http}/apt ./`
       const apt = 'apt-get -q -o Acquire::Languages=none'
       await sh(
@@ -102,8 +100,7 @@ export function testNetworkPrograms(accel: AcceleratorName | undefined, slowness
       )
     })
 
-    // Node takes minutes to start on the software CPU.
-    it.skipIf(!LONG)('installs with npm', LONG_LIMIT, async () => {
+    it('installs with npm', LONG_LIMIT, async () => {
       const options = '--no-audit --no-fund --no-update-notifier --loglevel=error'
       await sh(
         `mkdir -p /root/app; cd /root/app; npm install ${options} --registry http://${HOST}:${servers.http}/npm/ vitrine-outer`,
