@@ -603,6 +603,24 @@ function stack(): Shape[] {
         b.encode({ opcode: [b.random.pick([0x50, 0x9c, 0x58])], ...(b.random.once(2) ? {} : { rexW: false }) })
       },
     },
+    {
+      name: 'stack not canonical',
+      build: b => {
+        b.setRegister(4, b.random.pick([0x8000_0000_0000n, 0xffff_7fff_ffff_fff0n, 0x1234_5678_9abc_def0n]))
+        const prefixes = b.random.once(3) ? [0x66] : []
+        const form = b.random.pick([
+          { opcode: [0x50], registerInOpcode: true },
+          { opcode: [0x58], registerInOpcode: true },
+          { opcode: [0x6a], immediate: 1 },
+          { opcode: [0xff], modrm: { reg: 6 } },
+          { opcode: [0x8f], modrm: { reg: 0 } },
+          { opcode: [0x9c] },
+          { opcode: [0x9d] },
+          { opcode: [0x0f, 0xa0] },
+        ] as const)
+        b.encode({ prefixes, ...form })
+      },
+    },
   ]
 }
 
@@ -613,6 +631,7 @@ function strings(): Shape[] {
       build: b => {
         const size = b.random.pick(SIZES)
         const opcode = b.random.pick([0xa4, 0xa6, 0xaa, 0xac, 0xae]) | (size === 1 ? 0 : 1)
+        if ((opcode & ~1) === 0xa6) b.tolerance = 'operands'
         const repeat = b.random.pick([[], [0xf3], [0xf3], [0xf2]])
         const count = b.random.below(12)
         b.setRegister(1, BigInt(repeat.length ? count : b.random.u32()))

@@ -67,12 +67,14 @@ export function push(value: u64, size: u32): void {
   const bytes: u32 = 1 << size
   const sp = stackPointer() - bytes
   writeSized(stackAddress(sp, bytes), size, value)
-  if (!load<u32>(cpu, S_FAULT)) setStackPointer(sp)
+  if (load<u32>(cpu, S_FAULT)) blameStackAlone()
+  else setStackPointer(sp)
 }
 
 /** The value at the top of the stack plus `depth` bytes, zero-extended; nothing moves. */
 export function peek(depth: u64, size: u32): u64 {
   const value = readSized(stackAddress(stackPointer() + depth, 1 << size), size)
+  if (load<u32>(cpu, S_FAULT)) blameStackAlone()
   return size == 3 ? <u64>value : size == 2 ? <u64>(<u32>value) : <u64>(<u16>value)
 }
 
@@ -267,12 +269,22 @@ function operandIsCanonical(op: usize): bool {
   return <u64>((<i64>(first << 16)) >> 16) == first && <u64>((<i64>(last << 16)) >> 16) == last
 }
 
+/** Takes the mark of an address that is not canonical off the fault; false when it does not have it. */
+function takeNotCanonical(c: usize): bool {
+  if (load<u32>(c, S_FAULT_HAS_ERROR) != NOT_CANONICAL) return false
+  store<u32>(c, 1, S_FAULT_HAS_ERROR)
+  return load<u32>(c, S_FAULT) == FAULT_EXCEPTION && load<u32>(c, S_FAULT_VECTOR) == VECTOR_GP
+}
+
+/** The same as blameStack, for an access that was to the stack whatever the operand of the instruction is. */
+function blameStackAlone(): void {
+  if (takeNotCanonical(cpu)) store<u32>(cpu, VECTOR_SS, S_FAULT_VECTOR)
+}
+
 /** A #GP for an address that is not canonical becomes #SS when the access was to the stack segment (SDM vol. 3, 6.15). */
 export function blameStack(op: usize): void {
   const c = cpu
-  if (load<u32>(c, S_FAULT_HAS_ERROR) != NOT_CANONICAL) return
-  store<u32>(c, 1, S_FAULT_HAS_ERROR)
-  if (load<u32>(c, S_FAULT) != FAULT_EXCEPTION || load<u32>(c, S_FAULT_VECTOR) != VECTOR_GP) return
+  if (!takeNotCanonical(c)) return
   const handler: i32 = load<u16>(op, O.OP_HANDLER)
   const implicit =
     (handler >= O.H_PUSH64 && handler <= O.H_PUSHI64) ||

@@ -203,7 +203,7 @@ function element(op: usize, kind: u32, size: u32): void {
       return
     }
     case O.STR_CMPS: {
-      // When both fault, processors report the destination.
+      // When both fault, some processors report the destination and some the source.
       const b = readSized(linear(ES, to, bytes), size)
       if (load<u32>(c, S_FAULT)) return
       const a = readSized(linear(segment, from, bytes), size)
