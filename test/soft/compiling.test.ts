@@ -48,7 +48,11 @@ it('a block within a compiled loop is compiled when it is hot on its own, too', 
   const before = vcpu.readRegisters().general
   expect(vcpu.run(io).reason).toBe('stopped')
   const after = vcpu.readRegisters().general
-  expect([6, 7, 8].map(register => after[register]! - before[register]!)).toEqual([2_000_000n - 1n, 500_000n, 1_000_000n])
+  expect([6, 7, 8].map(register => after[register]! - before[register]!)).toEqual([
+    2_000_000n - 1n,
+    500_000n,
+    1_000_000n,
+  ])
   expect(vcpu.counters().compiledInstructions! / vcpu.counters().instructions!).toBeGreaterThan(0.9)
   vcpu.close()
   vm.close()
