@@ -20,12 +20,14 @@ export function discardRange(image: Qcow2Image, offset: number, length: number):
 function unmapClusters(image: Qcow2Image, first: number, last: number, mustZero: boolean): number {
   const { metadata, clusterSize } = image
   const { mapping } = metadata
+  /** Where the backing file no longer shows. */
+  const shown = image.backing ? Math.ceil(image.backing.sizeBytes / clusterSize) : 0
   let cluster = first
   while (cluster < last) {
     mapping.lookup(cluster * clusterSize, (last - cluster) * clusterSize)
     const { kind } = mapping
     const run = Math.ceil(mapping.length / clusterSize)
-    const hidden = image.backing === undefined || cluster * clusterSize >= image.backing.sizeBytes
+    const hidden = cluster >= shown
     if (kind === ZERO || (kind === HOLE && hidden)) {
       cluster += run
       continue
@@ -33,7 +35,7 @@ function unmapClusters(image: Qcow2Image, first: number, last: number, mustZero:
     // Version 2 has no way to say "zeros" over a backing file.
     if (!hidden && metadata.header.version < 3) {
       if (mustZero) return cluster
-      cluster += run
+      cluster = Math.min(cluster + run, shown)
       continue
     }
     const lo = hidden ? 0 : LO_ZERO
