@@ -158,6 +158,11 @@ export interface Vcpu {
   readonly index: number
   /** Enters the guest and serves its accesses until something in `VcpuExit` happens. */
   run(io: IoHandler): VcpuExit
+  /**
+   * A part of `run`, for a vCPU that shares its thread: where the accelerator can. It never waits: a number is the milliseconds that the guest has
+   * nothing to do, unless a device interrupts it (0: call again at once; Infinity: only a device can wake it).
+   */
+  turn?(io: IoHandler): number | VcpuExit
   /** Runs `count` instructions, each with what it causes, where the accelerator can. An interrupt or exception that is taken counts as one. */
   step?(io: IoHandler, count: number): StepExit
   readRegisters(): CpuRegisters

@@ -6,14 +6,12 @@ import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { lockUp } from '../host/jail.ts'
 import { ProcessLock } from '../host/process-lock.ts'
-import { startVcpuThreads } from '../machine/vcpu-thread.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
 import { ControlServer } from './control.ts'
 import { BoxError } from './errors.ts'
 import { BoxFolder, Home } from './home.ts'
 import { readRecord } from './record.ts'
 import { discard } from './store.ts'
-import { boxDevices } from './vmm/devices.ts'
 import type { LaunchPlan, SnapshotRequest, VmmMessage } from './vmm/launch.ts'
 import { Vmm } from './vmm/vmm.ts'
 
@@ -41,12 +39,10 @@ async function main(): Promise<void> {
   lockUp()
   const folder = new BoxFolder(process.argv[2]!, process.argv[3]!)
   const record = readRecord(folder)
-  // Threads start while the plan is made.
-  const early = { threads: startVcpuThreads(record.config.cpus), devices: boxDevices(folder, record) }
   const plan = await planned
   const lock = await ProcessLock.acquire(folder.vmmLock, 'exclusive', LOCK_WAIT_MS)
   if (!lock) throw new BoxError('WRONG_STATE', 'the box is running already')
-  const vmm = await Vmm.start(folder, record, plan, early)
+  const vmm = await Vmm.start(folder, record, plan)
   const { config } = record
   const stopped = { reason: 'stopped', message: 'it was stopped', exitCode: null } as const
   let control: ControlServer | undefined

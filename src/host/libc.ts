@@ -51,6 +51,7 @@ export const sys = {
   madvise: declare<[Pointer, number, number], number>('madvise', 'int', ['void*', 'uint64', 'int']),
   eventfd: declare<[number, number], number>('eventfd', 'int', ['uint32', 'int']),
   poll: declare<[Pointer, number, number], number>('poll', 'int', ['void*', 'uint64', 'int']),
+  ppoll: declare<[Pointer, number, Pointer, null], number>('ppoll', 'int', ['void*', 'uint64', 'void*', 'void*']),
   prctl: declare<[number, number, number, number, number], number>('prctl', 'int', [
     'int',
     'uint64',
@@ -133,6 +134,25 @@ export const sys = {
     'uint64',
   ]),
   ftruncate: declare<[number, number], number>('ftruncate', 'int', ['int', 'int64']),
+}
+
+/** A function that this process may not have: undefined then. */
+function declareOptional<Args extends unknown[], Result>(name: string, result: string, args: string[]) {
+  try {
+    return declare<Args, Result>(name, result, args)
+  } catch {
+    return undefined
+  }
+}
+
+/** Node's event loop, through the functions that Node exports to native addons. */
+export const uv = {
+  default_loop: declareOptional<[], unknown>('uv_default_loop', 'void*', []),
+  backend_fd: declareOptional<[unknown], number>('uv_backend_fd', 'int', ['void*']),
+  backend_timeout: declareOptional<[unknown], number>('uv_backend_timeout', 'int', ['void*']),
+  update_time: declareOptional<[unknown], void>('uv_update_time', 'void', ['void*']),
+  metrics_info: declareOptional<[unknown, Pointer], number>('uv_metrics_info', 'int', ['void*', 'void*']),
+  loop_fork: declareOptional<[unknown], number>('uv_loop_fork', 'int', ['void*']),
 }
 
 /** The errno of the last call on this thread. Read it before anything else calls into libc through koffi. */

@@ -17,6 +17,8 @@ export class PollSet {
   readonly #dueEvents: number[] = []
   /** Until then, by performance.now(), waits do not sleep; 0: they do. */
   #eagerUntil = 0
+  /** `struct timespec`: seconds, nanoseconds, 64 bits each; only low halves are used. */
+  readonly #timeout = new Int32Array(4)
   /** How many were removed since the handlers of this turn began to run. */
   #removed = 0
 
@@ -65,11 +67,18 @@ export class PollSet {
       if (ready !== 0) return ready
       if (performance.now() >= this.#eagerUntil) this.#eagerUntil = 0
     }
-    // Safe: as above.
-    return sys.poll(this.#native, this.#fds.length, timeoutMs)
+    if (timeoutMs <= 0 || timeoutMs >= 2 ** 31) {
+      // Safe: as above.
+      return sys.poll(this.#native, this.#fds.length, timeoutMs === 0 ? 0 : -1)
+    }
+    const seconds = Math.floor(timeoutMs / 1000)
+    this.#timeout[0] = seconds
+    this.#timeout[2] = Math.floor((timeoutMs - seconds * 1000) * 1e6)
+    // Safe: as above; one timespec of 16 bytes is read.
+    return sys.ppoll(this.#native, this.#fds.length, this.#timeout, null)
   }
 
-  /** Waits up to `timeoutMs` (-1: for ever), then calls the handlers of all that is ready. The number that were. */
+  /** Waits up to `timeoutMs`, parts of milliseconds too (-1 or Infinity: for ever), then calls the handlers of all that is ready. The number that were. */
   wait(timeoutMs: number): number {
     const ready = this.#poll(timeoutMs)
     if (ready < 0) {

@@ -18,7 +18,7 @@ import {
   VIRTIO_MMIO_START,
 } from './address-map.ts'
 import type { MmioDescription, MmioHandler } from './device-slots.ts'
-import { ConsoleOutput } from './legacy/console-output.ts'
+import { type ConsoleListener, ConsoleOutput } from './legacy/console-output.ts'
 import { LegacyDevices } from './legacy/legacy-devices.ts'
 import { SharedLock } from './legacy/lock.ts'
 import { openMmioHandler } from './mmio-handlers.ts'
@@ -45,17 +45,16 @@ export class Bus implements IoHandler {
   readonly #legacy: LegacyDevices
   readonly #windows: (MmioHandler | undefined)[] = []
 
-  private constructor(wasm: WebAssembly.Memory, notifyConsole: () => void, raiseSerial: () => void) {
+  private constructor(wasm: WebAssembly.Memory, console: ConsoleListener, raiseSerial: () => void) {
     this.#control = controlWords(wasm)
     this.#lock = new SharedLock(this.#control, CONTROL.legacyLock)
-    this.#output = new ConsoleOutput(wasm, notifyConsole)
+    this.#output = new ConsoleOutput(wasm, console)
     this.#legacy = new LegacyDevices(wasm, this.#output, raiseSerial)
   }
 
-  /** `notifyConsole` is called when the console's output stops being empty. */
-  static async open(description: BusDescription, notifyConsole: () => void): Promise<Bus> {
+  static async open(description: BusDescription, console: ConsoleListener): Promise<Bus> {
     const line = description.serialInterrupt ? await openInterrupt(description.serialInterrupt) : undefined
-    const bus = new Bus(description.wasm, notifyConsole, line ? () => line.raise() : () => {})
+    const bus = new Bus(description.wasm, console, line ? () => line.raise() : () => {})
     for (const window of description.windows) {
       const index = (window.address - VIRTIO_MMIO_START) / VIRTIO_MMIO_SIZE
       bus.#windows[index] = openMmioHandler(window)

@@ -6,7 +6,7 @@ import type { CpuRegisters, StepExit, SystemRegisters } from '../accel/contract.
 import type { GuestMemory } from '../memory/guest-memory.ts'
 import { MachineError } from './errors.ts'
 import { type Translation, walkPageTables } from './page-tables.ts'
-import type { VcpuThread } from './vcpu-thread.ts'
+import type { VcpuHandle } from './vcpu-handle.ts'
 
 /** Longer ones could not be interrupted for seconds. */
 const MOST_STEPS = 1_000_000
@@ -29,10 +29,10 @@ export interface CpuOwner {
 /** One CPU of a machine, to look at and to change while it stands still. */
 export class MachineCpu {
   readonly index: number
-  readonly #thread: VcpuThread
+  readonly #thread: VcpuHandle
   readonly #owner: CpuOwner
 
-  constructor(index: number, thread: VcpuThread, owner: CpuOwner) {
+  constructor(index: number, thread: VcpuHandle, owner: CpuOwner) {
     this.index = index
     this.#thread = thread
     this.#owner = owner

@@ -7,7 +7,7 @@ import type { KernelFile } from './boot/kernel-image.ts'
 import type { BootProtocol } from './boot/load.ts'
 import type { MachineDevice } from './device-slots.ts'
 import { MachineError } from './errors.ts'
-import type { VcpuThread } from './vcpu-thread.ts'
+import type { VcpuHandle } from './vcpu-handle.ts'
 
 /** What `Machine.create` is told. */
 export interface MachineOptions {
@@ -31,8 +31,8 @@ export interface MachineOptions {
   readonly bare?: boolean
   /** In the order in which the guest is to find them. */
   readonly devices?: readonly MachineDevice[]
-  /** Threads that were started before, by `startVcpuThreads`: one for each CPU. The machine ends them. */
-  readonly threads?: readonly VcpuThread[]
+  /** Where the vCPUs run, one for each: threads that `startVcpuThreads` started before, or a `LocalVcpu`. The machine ends them. */
+  readonly threads?: readonly VcpuHandle[]
 }
 
 export interface CheckedOptions extends MachineOptions {

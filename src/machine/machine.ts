@@ -25,7 +25,8 @@ import { type CheckedOptions, checkOptions, type MachineOptions } from './machin
 import type { MachineState } from './machine-state.ts'
 import { CONTROL, controlWords, POWER_REQUEST } from './shared-layout.ts'
 import { makeSlot } from './slots.ts'
-import { startVcpuThreads, type VcpuThread } from './vcpu-thread.ts'
+import type { VcpuHandle } from './vcpu-handle.ts'
+import { startVcpuThreads } from './vcpu-thread.ts'
 
 /** Where a machine is in its life. */
 export type MachinePhase = 'created' | 'running' | 'paused' | 'stopped' | 'closed'
@@ -45,7 +46,7 @@ export class Machine extends EventEmitter<MachineEvents> {
   readonly cpus: number
   readonly console: MachineConsole
   readonly #vm: VirtualMachine
-  readonly #threads: readonly VcpuThread[]
+  readonly #threads: readonly VcpuHandle[]
   readonly #devices: readonly MachineDevice[]
   readonly #legacy: LegacyDevices
   readonly #control: Int32Array
@@ -313,7 +314,7 @@ export class Machine extends EventEmitter<MachineEvents> {
 
 interface MachineParts {
   readonly vm: VirtualMachine
-  readonly threads: readonly VcpuThread[]
+  readonly threads: readonly VcpuHandle[]
   readonly devices: readonly MachineDevice[]
   readonly legacy: LegacyDevices
   readonly lines: { readonly generation?: InterruptLine; readonly power?: InterruptLine }

@@ -6,13 +6,13 @@ import { assetUrl } from '../host/assets.ts'
 import { workerEndpoint } from '../host/worker-endpoint.ts'
 import { MachineError } from './errors.ts'
 import type { VcpuApi } from './vcpu.worker.ts'
+import type { VcpuCalls, VcpuHandle } from './vcpu-handle.ts'
 
 /** What a worker posts, beside Comlink's messages, when the console's output stops being empty. */
 export const CONSOLE_READY = 'console-ready'
 
-export class VcpuThread {
-  readonly api: Comlink.Remote<VcpuApi>
-  /** Hears that console output is there. */
+export class VcpuThread implements VcpuHandle {
+  readonly #api: Comlink.Remote<VcpuApi>
   onConsole: () => void = () => {}
   readonly #worker: Worker
   readonly #death: Promise<never>
@@ -37,20 +37,18 @@ export class VcpuThread {
     })
     // Often nobody waits at that moment.
     this.#death.catch(() => {})
-    this.api = Comlink.wrap<VcpuApi>(workerEndpoint(this.#worker))
+    this.#api = Comlink.wrap<VcpuApi>(workerEndpoint(this.#worker))
   }
 
-  /** The result of a call, or the reason why the worker died. */
-  call<T>(use: (api: Comlink.Remote<VcpuApi>) => Promise<T>): Promise<T> {
-    return Promise.race([use(this.api), this.#death])
+  call<T>(use: (api: VcpuCalls) => Promise<T>): Promise<T> {
+    return Promise.race([use(this.#api), this.#death])
   }
 
-  /** Closes the vCPU, which must be out of the guest, and ends the thread. */
   async close(): Promise<void> {
-    if (!this.#ended) await this.call(api => api.close()).catch(() => {})
+    if (!this.#ended) await Promise.race([this.#api.close(), this.#death]).catch(() => {})
     await this.#worker.terminate()
     // Comlink keeps what a proxy's open calls refer to, guest memory included, until the proxy is released.
-    this.api[Comlink.releaseProxy]()
+    this.#api[Comlink.releaseProxy]()
   }
 }
 

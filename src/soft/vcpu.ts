@@ -158,24 +158,34 @@ export class SoftVcpu implements Vcpu {
   }
 
   #slices(output: TraceOutput | undefined): VcpuExit {
-    const wasm = this.#wasm
     for (;;) {
-      wasm.pollTimers()
-      if (output) this.#traced(output)
-      else wasm.run(this.#slice)
-      this.#jit?.poll()
-      switch (this.#get(S.S_EXIT)) {
-        case S.EXIT_BUDGET:
-          break
-        case S.EXIT_HALT:
-          if (this.#detail.bare) return { reason: 'halted' }
-          this.#idle()
-          break
-        case S.EXIT_KICK:
-          return { reason: 'kicked' }
-        default:
-          return this.#end()
-      }
+      const next = this.#oneSlice(output)
+      if (typeof next !== 'number') return next
+      if (next > 0) Atomics.wait(this.#words, attentionIndex(this.index), S.ATTN_HALT, next)
+    }
+  }
+
+  turn(io: IoHandler): number | VcpuExit {
+    this.#io = io
+    return this.#oneSlice(undefined)
+  }
+
+  /** As `turn`. */
+  #oneSlice(output: TraceOutput | undefined): number | VcpuExit {
+    const wasm = this.#wasm
+    wasm.pollTimers()
+    if (output) this.#traced(output)
+    else wasm.run(this.#slice)
+    this.#jit?.poll()
+    switch (this.#get(S.S_EXIT)) {
+      case S.EXIT_BUDGET:
+        return 0
+      case S.EXIT_HALT:
+        return this.#detail.bare ? { reason: 'halted' } : this.#idleTime()
+      case S.EXIT_KICK:
+        return { reason: 'kicked' }
+      default:
+        return this.#end()
     }
   }
 
@@ -200,13 +210,12 @@ export class SoftVcpu implements Vcpu {
     output.line(instructionLine(this.index, privilege, before, this.readRegisters(), code))
   }
 
-  /** Sleeps until a timer is due or another thread changes the attention word. */
-  #idle(): void {
+  /** Milliseconds until a timer is due; Infinity when none is set. */
+  #idleTime(): number {
     const due = this.#wasm.nextDeadline()
     const now = this.#wasm.currentTime()
-    if (due <= now || (this.#detail.deterministic && this.skipIdle())) return
-    const timeout = due === Number.POSITIVE_INFINITY ? undefined : (due - now) / 1e6
-    Atomics.wait(this.#words, attentionIndex(this.index), S.ATTN_HALT, timeout)
+    if (due <= now || (this.#detail.deterministic && this.skipIdle())) return 0
+    return (due - now) / 1e6
   }
 
   /** Deterministic time goes on to the next timer; false when none is set. */

@@ -34,7 +34,7 @@ class InThread {
   async open(): Promise<this> {
     this.legacy.reset()
     const serialInterrupt = this.vm.interruptLine(4)
-    this.#bus = await Bus.open({ wasm: this.memory.wasm, serialInterrupt, windows: [] }, () => undefined)
+    this.#bus = await Bus.open({ wasm: this.memory.wasm, serialInterrupt, windows: [] }, { ready: () => {} })
     this.vcpu.reset()
     return this
   }

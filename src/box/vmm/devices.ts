@@ -1,22 +1,16 @@
-/**
- * The devices of a box, and which worker serves which. The small ones share one; disk and network card have one each where the
- * host has cores for them beside the vCPUs, and share it too where they would only take turns: a worker adds some 20 ms and
- * 8 MiB to every start.
- */
-import { availableParallelism } from 'node:os'
+/** The devices of a box. */
 import { dirname, resolve } from 'node:path'
-import { assetUrl } from '../../host/assets.ts'
 import type { MachineDevice } from '../../machine/device-slots.ts'
 import { GUEST_NETWORK, type NetworkDescription } from '../../net/description.ts'
 import { SnapshotFolder } from '../../snapshot/folder.ts'
 import type { SavedValue } from '../../virtio/device.ts'
 import type { DeviceDescription } from '../../virtio/worker/descriptions.ts'
-import { DeviceWorker } from '../../virtio/worker/device-worker.ts'
 import { HostedDevice } from '../../virtio/worker/hosted-device.ts'
 import { type BoxFolder, Home } from '../home.ts'
 import { joinNetwork } from '../networks.ts'
 import type { BoxConfig, BoxRecord } from '../record.ts'
 import type { GuestNetwork } from './identity.ts'
+import type { Placement } from './placement.ts'
 
 /** The guest's address on vsock. Every VMM is a world of its own, so all guests have the same. */
 const GUEST_CID = 3
@@ -33,14 +27,7 @@ export interface BoxDevices {
   askNetwork?(request: SavedValue): Promise<SavedValue>
 }
 
-export function boxDevices(folder: BoxFolder, record: BoxRecord): BoxDevices {
-  const onReport = ({ message, times }: { message: string; times: number }): void => {
-    process.stderr.write(`device: ${message}${times > 1 ? ` (${times} times)` : ''}\n`)
-  }
-  const newWorker = (): DeviceWorker => new DeviceWorker(assetUrl('device.worker.cjs'), onReport)
-  const shared = newWorker()
-  let spare = availableParallelism() - record.config.cpus - 1
-  const busyWorker = (): DeviceWorker => (spare-- > 0 ? newWorker() : shared)
+export function boxDevices(folder: BoxFolder, record: BoxRecord, { shared, busy }: Placement): BoxDevices {
   const { layers } = new SnapshotFolder(resolve(folder.path, '../..'))
   const disk: DeviceDescription = {
     kind: 'blk',
@@ -48,10 +35,10 @@ export function boxDevices(folder: BoxFolder, record: BoxRecord): BoxDevices {
     serial: record.id,
   }
   const vsock = new HostedDevice(shared, { kind: 'vsock', cid: GUEST_CID, path: folder.vsockSocket })
-  const blk = new HostedDevice(busyWorker(), disk)
+  const blk = new HostedDevice(busy(), disk)
   const all = [blk, vsock, new HostedDevice(shared, { kind: 'rng' })]
   const card = networkCard(folder, record)
-  const net = card && new HostedDevice(busyWorker(), card)
+  const net = card && new HostedDevice(busy(), card)
   return {
     all: net ? [...all, net] : all,
     disk: blk,

@@ -8,7 +8,6 @@ import { resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Machine } from '../../machine/machine.ts'
 import { describeExit, formatDump, type MachineExit } from '../../machine/machine-events.ts'
-import type { VcpuThread } from '../../machine/vcpu-thread.ts'
 import { SnapshotStore } from '../../snapshot/store.ts'
 import type { SavedValue } from '../../virtio/device.ts'
 import { connectToGuest } from '../../virtio/vsock/host-api.ts'
@@ -20,10 +19,11 @@ import type { BoxFolder } from '../home.ts'
 import { removePending, writePending } from '../pending.ts'
 import type { BoxRecord } from '../record.ts'
 import { ConsoleLog } from './console-log.ts'
-import type { BoxDevices } from './devices.ts'
+import { type BoxDevices, boxDevices } from './devices.ts'
 import { growDisk, guestInfo, nameGuest, refreshGuest, shutDownGuest, syncGuest } from './identity.ts'
 import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, SnapshotRequest, TakenSnapshot } from './launch.ts'
 import { BoxLimits } from './limits.ts'
+import { placementFor } from './placement.ts'
 import { residentMemory } from './resident.ts'
 import { openSaved, restoredMemory } from './restored-memory.ts'
 import { type SnapshotParts, VmmSnapshots } from './snapshots.ts'
@@ -100,14 +100,12 @@ export class Vmm {
   }
 
   /** Makes the machine of a box and lets it boot, or go on from where it was saved. */
-  static async start(
-    folder: BoxFolder,
-    record: BoxRecord,
-    plan: LaunchPlan,
-    { threads, devices }: { readonly threads: readonly VcpuThread[]; readonly devices: BoxDevices },
-  ): Promise<Vmm> {
+  static async start(folder: BoxFolder, record: BoxRecord, plan: LaunchPlan): Promise<Vmm> {
     const processMs = sinceStart()
     const { config } = record
+    // Threads, where there are to be any, start while memory is prepared.
+    const placement = placementFor(plan, config.cpus)
+    const devices = boxDevices(folder, record, placement)
     const store = new SnapshotStore(resolve(folder.path, '../..'))
     store.folder.prepare()
     const restored = plan.restore && (await openSaved(store, plan.restore, plan.accel))
@@ -129,7 +127,7 @@ export class Vmm {
           }),
       cpus: config.cpus,
       accel: plan.accel,
-      ...{ devices: devices.all, threads },
+      ...{ devices: devices.all, threads: placement.vcpus },
     })
     const vmm = new Vmm({ plan, store, folder, record, machine, devices, restored, processMs })
     for (const path of [folder.frozen, folder.fresh]) rmSync(path, { force: true })

@@ -15,7 +15,7 @@ describe('COM1', () => {
   let notified = 0
   const output = ConsoleRing.output(wasm)
   const input = ConsoleRing.input(wasm)
-  const serial = new Serial(wasm, new ConsoleOutput(wasm, () => notified++), () => interrupts++)
+  const serial = new Serial(wasm, new ConsoleOutput(wasm, { ready: () => void notified++ }), () => interrupts++)
   const type = (text: string) => {
     input.write(new TextEncoder().encode(text))
     serial.inputArrived()
@@ -121,7 +121,7 @@ describe('COM1', () => {
   it('uses its reserve and then drops, counted, only when the machine is to stand still', () => {
     const words = controlWords(wasm)
     Atomics.store(words, CONTROL.holdStill, 1)
-    const out = new ConsoleOutput(wasm, () => {})
+    const out = new ConsoleOutput(wasm, { ready: () => {} })
     for (let i = 0; i < CONSOLE_RING_SIZE + 10; i++) {
       out.waitForRoom()
       out.push(i & 0xff)

@@ -1,10 +1,12 @@
 /** How a vCPU's worker makes the handler of a virtio-mmio window from the description that the machine sent it. */
 import { GuestMemory } from '../../memory/guest-memory.ts'
 import type { GivenSlot, VirtioMmioDetail } from '../slot.ts'
+import { InlineHandshake, ThreadHandshake } from './handshake.ts'
 import { MmioWindow } from './window.ts'
 
 /** A `MmioHandlerFactory` of the machine. */
 export function virtioMmioHandler(description: { readonly slot: GivenSlot; readonly detail: unknown }): MmioWindow {
-  const { controlFd } = description.detail as VirtioMmioDetail
-  return new MmioWindow(GuestMemory.attach(description.slot.wasm), { ...description.slot, controlFd })
+  const { controlFd, serve } = description.detail as VirtioMmioDetail
+  const handshake = serve ? new InlineHandshake(serve) : new ThreadHandshake(controlFd)
+  return new MmioWindow(GuestMemory.attach(description.slot.wasm), { ...description.slot, controlFd }, handshake)
 }

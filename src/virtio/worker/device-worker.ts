@@ -5,20 +5,15 @@ import { createEventFd, signalEventFd } from '../../host/event-fd.ts'
 import { closeFd } from '../../host/file.ts'
 import type { SavedValue } from '../device.ts'
 import { VirtioError } from '../errors.ts'
+import type { DeviceHost, DeviceReport } from './device-host.ts'
 import type { Answer, Command, WorkerStart } from './protocol.ts'
-
-export interface DeviceReport {
-  readonly device: number
-  readonly message: string
-  readonly times: number
-}
 
 interface Waiting {
   readonly resolve: (result: SavedValue) => void
   readonly reject: (error: Error) => void
 }
 
-export class DeviceWorker {
+export class DeviceWorker implements DeviceHost {
   readonly #worker: Worker
   readonly #port: MessagePort
   readonly #wakeFd = createEventFd()
@@ -88,7 +83,6 @@ export class DeviceWorker {
     for (const tell of this.#onEnd) tell()
   }
 
-  /** Called when the worker has ended, whatever the reason. */
   onEnd(tell: () => void): void {
     this.#onEnd.push(tell)
   }
@@ -105,13 +99,11 @@ export class DeviceWorker {
     })
   }
 
-  /** A number for one more device; `release` when it is gone. */
   reserve(): number {
     this.#devices++
     return this.#nextDevice++
   }
 
-  /** The worker ends with its last device. */
   async release(): Promise<void> {
     this.#devices--
     if (this.#devices === 0) await this.end()

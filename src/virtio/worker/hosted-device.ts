@@ -1,6 +1,6 @@
 /**
- * A device in a worker, as a machine sees it from its main thread: the machine's `MachineDevice`. Several may share one
- * worker; which do is the choice of whoever makes them.
+ * A device, as a machine sees it from its main thread: the machine's `MachineDevice`. Several may share one
+ * worker, or the machine's own thread; which do is the choice of whoever makes them.
  */
 import { createEventFd } from '../../host/event-fd.ts'
 import { closeFd } from '../../host/file.ts'
@@ -10,7 +10,7 @@ import { VirtioError } from '../errors.ts'
 import { pageMetrics, RegisterPage, W_DEAD, W_DONE } from '../mmio/page.ts'
 import type { GivenSlot, VirtioMmioDetail, VirtioSlot } from '../slot.ts'
 import { type DeviceDescription, queueCount } from './descriptions.ts'
-import type { DeviceWorker } from './device-worker.ts'
+import type { DeviceHost } from './device-host.ts'
 
 const WINDOW_SIZE = 0x1000
 
@@ -18,22 +18,22 @@ export class HostedDevice {
   readonly name: string
   readonly queues: number
   readonly description: DeviceDescription
-  readonly #worker: DeviceWorker
+  readonly #host: DeviceHost
   readonly #number: number
   #slot: VirtioSlot | undefined
   #counterNames: readonly string[] = []
   #attached = false
   #closed = false
 
-  constructor(worker: DeviceWorker, description: DeviceDescription) {
+  constructor(host: DeviceHost, description: DeviceDescription) {
     this.name = description.kind
     this.queues = queueCount(description)
     this.description = description
-    this.#worker = worker
-    this.#number = worker.reserve()
+    this.#host = host
+    this.#number = host.reserve()
   }
 
-  /** Makes the device in its worker. The result is the machine's `MmioDescription`, for `virtioMmioHandler`. */
+  /** Makes the device where it lives. The result is the machine's `MmioDescription`, for `virtioMmioHandler`. */
   async attach<Slot extends GivenSlot>(
     given: Slot,
   ): Promise<{
@@ -52,28 +52,29 @@ export class HostedDevice {
     this.#slot = slot
     // A vCPU that waits for a worker that has crashed would wait for ever.
     const { words } = new RegisterPage(GuestMemory.attach(wasm), shared.registers)
-    this.#worker.onEnd(() => {
+    this.#host.onEnd(() => {
       Atomics.store(words, W_DEAD, 1)
       Atomics.notify(words, W_DONE)
     })
-    const names = await this.#worker.send({
+    const names = await this.#host.send({
       ...{ do: 'attach', device: this.#number, slot, description: this.description },
     } as const)
     this.#attached = true
+    const serve = this.#host.handshake?.(this.#number)
     this.#counterNames = names as readonly string[]
-    return { kind: 'virtio-mmio', address, size: WINDOW_SIZE, slot: given, detail: { controlFd } }
+    return { kind: 'virtio-mmio', address, size: WINDOW_SIZE, slot: given, detail: { controlFd, ...(serve ? { serve } : {}) } }
   }
 
   async pause(): Promise<void> {
-    await this.#worker.send({ do: 'pause', device: this.#number })
+    await this.#host.send({ do: 'pause', device: this.#number })
   }
 
   async resume(): Promise<void> {
-    await this.#worker.send({ do: 'resume', device: this.#number })
+    await this.#host.send({ do: 'resume', device: this.#number })
   }
 
   async save(): Promise<Uint8Array> {
-    const state = await this.#worker.send({ do: 'save', device: this.#number })
+    const state = await this.#host.send({ do: 'save', device: this.#number })
     return new TextEncoder().encode(JSON.stringify(state))
   }
 
@@ -86,16 +87,16 @@ export class HostedDevice {
         cause,
       })
     }
-    await this.#worker.send({ do: 'restore', device: this.#number, state })
+    await this.#host.send({ do: 'restore', device: this.#number, state })
   }
 
   async reset(): Promise<void> {
-    await this.#worker.send({ do: 'reset', device: this.#number })
+    await this.#host.send({ do: 'reset', device: this.#number })
   }
 
   /** Something of the device's own; see its folder. */
   control(request: SavedValue): Promise<SavedValue> {
-    return this.#worker.send({ do: 'control', device: this.#number, request })
+    return this.#host.send({ do: 'control', device: this.#number, request })
   }
 
   async metrics(): Promise<Record<string, number>> {
@@ -111,9 +112,9 @@ export class HostedDevice {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    if (this.#attached && this.#worker.alive)
-      await this.#worker.send({ do: 'close', device: this.#number }).catch(() => {})
-    await this.#worker.release()
+    if (this.#attached && this.#host.alive)
+      await this.#host.send({ do: 'close', device: this.#number }).catch(() => {})
+    await this.#host.release()
     if (this.#slot !== undefined) closeFd(this.#slot.controlFd)
   }
 }

@@ -1,0 +1,52 @@
+/**
+ * Which thread of a VMM runs what.
+ *
+ * One vCPU of the software CPU shares the main thread with its devices: then a guest that does little costs a process and nothing else, and a
+ * request from the guest is served without waking anybody. Everything else has threads: vCPUs one each; the small devices share one; disk and network
+ * card have one each where the host has cores for them beside the vCPUs, and share it too where they would only take turns. A thread adds some 20 ms and
+ * 8 MiB to every start.
+ */
+import { availableParallelism } from 'node:os'
+import { assetUrl } from '../../host/assets.ts'
+import { MainLoop } from '../../host/main-loop.ts'
+import { deviceBackends } from '../../machine/device-backends.ts'
+import { LocalVcpu } from '../../machine/local-vcpu.ts'
+import type { VcpuHandle } from '../../machine/vcpu-handle.ts'
+import { startVcpuThreads } from '../../machine/vcpu-thread.ts'
+import type { DeviceHost, DeviceReport } from '../../virtio/worker/device-host.ts'
+import { DeviceWorker } from '../../virtio/worker/device-worker.ts'
+import { LocalDevices } from '../../virtio/worker/local-devices.ts'
+import type { LaunchPlan } from './launch.ts'
+
+export interface Placement {
+  readonly vcpus: readonly VcpuHandle[]
+  /** For devices that do little. */
+  readonly shared: DeviceHost
+  /** For one that may do much. */
+  busy(): DeviceHost
+}
+
+/** `many` puts every machine on threads of its own: to compare, and for guests that keep their disk or network card busy. */
+export const THREADS_VARIABLE = 'VITRINE_THREADS'
+
+const onReport = ({ message, times }: DeviceReport): void => {
+  process.stderr.write(`device: ${message}${times > 1 ? ` (${times} times)` : ''}\n`)
+}
+
+export function placementFor({ accel }: LaunchPlan, cpus: number): Placement {
+  const fitsOne = accel === 'soft' && cpus === 1 && MainLoop.isAvailable
+  return fitsOne && process.env[THREADS_VARIABLE] !== 'many' ? onThisThread() : onThreads(cpus)
+}
+
+function onThisThread(): Placement {
+  const loop = new MainLoop()
+  const shared = new LocalDevices(loop, deviceBackends, onReport)
+  return { vcpus: [new LocalVcpu(loop)], shared, busy: () => shared }
+}
+
+function onThreads(cpus: number): Placement {
+  const newWorker = (): DeviceWorker => new DeviceWorker(assetUrl('device.worker.cjs'), onReport)
+  const shared = newWorker()
+  let spare = availableParallelism() - cpus - 1
+  return { vcpus: startVcpuThreads(cpus), shared, busy: () => (spare-- > 0 ? newWorker() : shared) }
+}
