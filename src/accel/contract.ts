@@ -85,6 +85,13 @@ export interface VirtualMachine {
   /** State shared by all vCPUs: interrupt controllers, timer, clock. Only while every vCPU is stopped. */
   save(): Uint8Array
   restore(state: Uint8Array): void
+  /**
+   * What the vCPUs have made of the guest's code, which a machine that goes on from the same state and memory can use again; for accelerators that
+   * make anything of it. Only while every vCPU and device is stopped.
+   */
+  saveCode?(): Uint8Array | undefined
+  /** Has that mapped from a file, after `restore`, when it was made by the same build. */
+  adoptCode?(fd: number, length: number): void
   /** Closes every descriptor and mapping. vCPU workers must have ended. */
   close(): void
 }

@@ -4,12 +4,12 @@
  * after it goes on.
  */
 import { createHash } from 'node:crypto'
-import { existsSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs'
+import { existsSync, renameSync, rmSync, statSync } from 'node:fs'
 import type { AcceleratorName } from '../accel/contract.ts'
-import { assetPath } from '../host/assets.ts'
 import { createDisk } from '../qcow2/create.ts'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import type { SnapshotStore } from '../snapshot/store.ts'
+import { buildId } from './build-id.ts'
 import type { BoxFolder } from './home.ts'
 import type { BoxRecord } from './record.ts'
 import { overlayOn } from './snapshots.ts'
@@ -24,11 +24,6 @@ export function mayUseTemplate(folder: BoxFolder, record: BoxRecord): boolean {
   return record.config.template !== false && process.env[TEMPLATES_VARIABLE] !== '0' && existsSync(folder.fresh)
 }
 
-/** Another build may see another guest: what it was built from is part of the key. */
-function buildId(): string {
-  return readFileSync(assetPath('build-id'), 'utf8').trim()
-}
-
 /** A text that is the same for two boxes exactly when they would boot alike. */
 export async function templateKey(
   record: BoxRecord,
@@ -40,6 +35,7 @@ export async function templateKey(
   const { cpus, memoryMib, diskGib } = record.config
   const { size, mtimeMs } = statSync(kernel)
   const parts = {
+    // Another build may see another guest.
     build,
     image: [record.imageId, record.baseDisk],
     kernel: [kernel, size, mtimeMs, kernelArguments],

@@ -11,7 +11,7 @@ import type { CpuNeeds } from './cpu-needs.ts'
 import { diskChain, diskHeader, fileSum, superblockSum } from './disk-layer.ts'
 import { rethrowWrite, SnapshotError } from './errors.ts'
 import { type SnapshotFolder, sync } from './folder.ts'
-import type { LayerRef } from './layer.ts'
+import type { CodeRef, LayerRef } from './layer.ts'
 import {
   encodeManifest,
   type JsonValue,
@@ -73,6 +73,7 @@ export class SnapshotDraft {
   readonly #layerId = newId()
   #writer: MemoryWriter | undefined
   #parentMemory: MemoryImage | undefined
+  #code: { readonly bytes: Uint8Array; readonly build: string } | undefined
   #overlay: string | undefined
   #diskLayer: string | undefined
   #boxFolder: string | undefined
@@ -101,6 +102,11 @@ export class SnapshotDraft {
       options.parent,
     )
     return this.#writer
+  }
+
+  /** Keeps what a CPU made of the guest's code at the moment of the snapshot. Optional, before `commit`. */
+  code(bytes: Uint8Array, build: string): void {
+    this.#code = { bytes, build }
   }
 
   /** Where the frozen disk will be. */
@@ -155,6 +161,7 @@ export class SnapshotDraft {
     try {
       const memory = await this.#finishMemory()
       const disk = await this.#finishDisk(facts)
+      const code = await this.#finishCode()
       const { owner, box, name, kind, key } = this.#options
       const manifest: SnapshotManifest = {
         id: this.id,
@@ -169,6 +176,7 @@ export class SnapshotDraft {
         cpu: facts.cpu,
         memory,
         disk,
+        ...(code ? { code } : {}),
         state: { bytes: state.length, sha256: sha256(state) },
         settings: facts.settings,
       }
@@ -199,6 +207,22 @@ export class SnapshotDraft {
         `the memory layer ${file}, which this snapshot would stand on, is gone: take a full snapshot`,
       )
     })
+  }
+
+  async #finishCode(): Promise<CodeRef | undefined> {
+    if (!this.#code) return undefined
+    const { bytes, build } = this.#code
+    const file = `${this.#layerId}.code`
+    const temporary = join(this.#folder.tmp, file)
+    try {
+      writeFileSync(temporary, bytes, { mode: 0o600 })
+      await sync(temporary)
+    } catch (error) {
+      rethrowWrite(error, temporary)
+    }
+    const path = this.#folder.layer(file)
+    renameSync(temporary, path)
+    return { file, ...(await fileSum(path)), stamp: stampOf(path) ?? '', build }
   }
 
   async #finishDisk(facts: SnapshotFacts): Promise<SnapshotManifest['disk']> {
@@ -252,7 +276,7 @@ export class SnapshotDraft {
     if (this.#over) return
     this.#over = true
     this.#writer?.close()
-    rmSync(join(this.#folder.tmp, `${this.#layerId}.mem`), { force: true })
+    for (const kind of ['mem', 'code']) rmSync(join(this.#folder.tmp, `${this.#layerId}.${kind}`), { force: true })
     rmSync(join(this.#folder.tmp, `${this.id}.${this.#layerId}.snap`), { force: true })
     if (this.#overlay !== undefined) rmSync(this.#overlay, { force: true })
     this.#guard.release()

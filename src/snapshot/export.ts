@@ -63,7 +63,8 @@ function progressOf({ kind, offset }: Frame, { memory }: SnapshotManifest): numb
 
 /** Each frame's bytes are its own: several are packed at a time. */
 function* framesOf(store: SnapshotStore, manifest: SnapshotManifest, options: ExportOptions): Generator<Frame> {
-  const json = Buffer.from(JSON.stringify(manifest))
+  // What a CPU made of the code stays here: whoever imports a stranger's file must not have to trust it.
+  const json = Buffer.from(JSON.stringify({ ...manifest, code: undefined }))
   yield { kind: 'manifest', offset: 0, length: json.length, bytes: json }
   const state = store.openState(manifest)
   for (let offset = 0; offset < state.length; offset += MAX_FRAME) {

@@ -9,7 +9,7 @@
 import { createHash } from 'node:crypto'
 import type { CpuNeeds } from './cpu-needs.ts'
 import { SnapshotError } from './errors.ts'
-import { LAYER_FILE, type LayerRef } from './layer.ts'
+import { type CodeRef, LAYER_FILE, type LayerRef } from './layer.ts'
 
 const MAGIC = 'VITRSNAP'
 const VERSION = 1
@@ -67,6 +67,8 @@ export interface SnapshotManifest {
   readonly machine: MachineShape | null
   readonly cpu: CpuNeeds | null
   readonly memory: { readonly bytes: number; readonly layers: readonly LayerRef[] } | null
+  /** Absent where there is none, and in what was imported: it is trusted. */
+  readonly code?: CodeRef
   /** Without a base the lowest layer holds the image as well. */
   readonly disk: { readonly bytes: number; readonly base: BaseDisk | null; readonly layers: readonly LayerRef[] }
   readonly state: { readonly bytes: number; readonly sha256: string }
@@ -148,7 +150,7 @@ export function parseManifest(json: string, where: string): SnapshotManifest {
     throw bad('contents')
   }
   if (!isRecord(value)) throw bad('contents')
-  const { id, owner, box, name, kind, key, ancestors, created, machine, cpu, memory, disk, state } = value
+  const { id, owner, box, name, kind, key, ancestors, created, machine, cpu, memory, disk, state, code } = value
   if (!isId(id) || typeof owner !== 'string' || !OWNER.test(owner)) throw bad('id and owner')
   if (!isRecord(box) || !isText(box.id) || !isText(box.name)) throw bad('box')
   if (!(name === null || (isText(name) && NAME.test(name)))) throw bad('name')
@@ -171,6 +173,8 @@ export function parseManifest(json: string, where: string): SnapshotManifest {
     if (!isShape(machine) || machine.memoryMib * 2 ** 20 !== memory.bytes) throw bad('machine')
     if (cpu !== null && !isCpu(cpu)) throw bad('CPU features')
   } else if (machine !== null || cpu !== null) throw bad('machine')
+  if (code !== undefined && (memory === null || !isLayers([code], 'code') || !isRecord(code) || !isText(code.build)))
+    throw bad('code')
   if (!('settings' in value)) throw bad('settings')
   return value as unknown as SnapshotManifest
 }

@@ -9,6 +9,7 @@ import { busy, namesIn, SnapshotFolder, syncNow } from './folder.ts'
 import type { LayerRef } from './layer.ts'
 import { decodeFixed, decodeManifest, decodeState, FIXED_BYTES, isId, NAME, type SnapshotManifest } from './manifest.ts'
 import { MemoryImage, type MemoryLayer, openLayer } from './memory-image.ts'
+import { stampOfFd } from './stamp.ts'
 import { HOLD_FILE, layersOfBoxes, type SweepResult, sweep } from './sweep.ts'
 import { diskUse, type SnapshotUse } from './tree.ts'
 import { checkLayers, verifySnapshot } from './verify.ts'
@@ -170,6 +171,19 @@ export class SnapshotStore {
       throw error
     }
     return new MemoryImage(memory.bytes, layers)
+  }
+
+  /** A descriptor of what a CPU made of the guest's code, if it is what was written, by this build; the caller closes it. */
+  openCode({ code }: SnapshotManifest, build: string): { readonly fd: number; readonly bytes: number } | undefined {
+    if (code?.build !== build) return undefined
+    try {
+      const fd = openSync(this.folder.layer(code.file), 'r')
+      if (stampOfFd(fd) === code.stamp) return { fd, bytes: code.bytes }
+      closeSync(fd)
+    } catch {
+      // Gone: it is not needed.
+    }
+    return undefined
   }
 
   /** Path of the QCOW2 layer that a new box's disk goes on. */

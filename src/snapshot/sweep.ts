@@ -8,6 +8,7 @@ import { SnapshotError } from './errors.ts'
 import { namesIn, type SnapshotFolder } from './folder.ts'
 import { LAYER_FILE } from './layer.ts'
 import type { SnapshotManifest } from './manifest.ts'
+import { layerFiles } from './tree.ts'
 
 /** In a box's folder: the memory layers that its running machine stands on. */
 export const HOLD_FILE = 'layers.json'
@@ -36,9 +37,7 @@ export function sweep(folder: SnapshotFolder, manifests: readonly SnapshotManife
   }
   for (const name of namesIn(folder.tmp)) remove(join(folder.tmp, name))
   const kept = new Set<string>()
-  for (const { memory, disk } of manifests) {
-    for (const { file } of [...(memory?.layers ?? []), ...disk.layers]) kept.add(file)
-  }
+  for (const manifest of manifests) for (const file of layerFiles(manifest)) kept.add(file)
   for (const box of namesIn(folder.boxes)) {
     const path = join(folder.boxes, box)
     for (const name of namesIn(path)) if (OVERLAY_LEFTOVER.test(name)) remove(join(path, name))

@@ -1,7 +1,10 @@
 /**
  * Where the software CPU keeps its things in the shared memory, from SOFT_CPU_BASE up:
  *
- *   states of 8 vCPUs | chips | inbox | doorbells | dirty log | a vCPU each: TLBs, jump cache, block hash, page lists | code-page maps | arenas
+ *   states of 8 vCPUs | chips | inbox | doorbells | dirty log | a vCPU each: TLBs, jump caches |
+ *   head of the code | code-page maps | a vCPU each: block hash, page lists | arenas
+ *
+ * The second line, of a machine with one vCPU, is what saved-code.ts keeps with a snapshot.
  */
 import {
   CHIPS_SIZE,
@@ -50,6 +53,8 @@ const BLOCK_HASH_BYTES = 65536 * 4
 /** More than this for blocks does not pay: a boot uses about 16 MiB. */
 const LARGEST_ARENA = 40 * MIB
 const PAGE = 4096
+/** Before the code-page maps: what saved code says of itself. */
+export const CODE_HEAD_BYTES = PAGE
 
 export const dirtyMapBase = DIRTY_BASE
 /** Index of vCPU `index`'s attention word in an Int32Array over the shared memory. */
@@ -66,15 +71,15 @@ export function layOut(memory: GuestMemory, cpus: number, deterministic: boolean
     next += Math.ceil(bytes / PAGE) * PAGE
     return at
   }
-  const codePages = take(pages * 4 * cpus)
-  const areas = Array.from({ length: cpus }, () => ({
+  const caches = Array.from({ length: cpus }, () => ({
     kernel: take(TLB_BYTES),
     user: take(TLB_BYTES),
     jumps: take(JUMP_CACHE_BYTES),
     regions: take(JUMP_CACHE_BYTES),
-    hash: take(BLOCK_HASH_BYTES),
-    lists: take(pages * 4),
   }))
+  take(CODE_HEAD_BYTES)
+  const codePages = take(pages * 4 * cpus)
+  const areas = caches.map(cache => ({ ...cache, hash: take(BLOCK_HASH_BYTES), lists: take(pages * 4) }))
   const arenaBytes = Math.min(LARGEST_ARENA, Math.floor((SOFT_CPU_END - next) / cpus / PAGE) * PAGE)
   for (const [index, area] of areas.entries()) {
     const base = vcpuStateBase(index)

@@ -10,6 +10,7 @@ import { type DoorbellTable, openDoorbells } from './doorbells.ts'
 import { SoftError } from './errors.ts'
 import { attentionIndex, dirtyMapBase, INBOX_KICK, INBOX_LINES, layOut, vcpuStateBase } from './layout.ts'
 import { seedRandom } from './random.ts'
+import { adoptCode, saveCode } from './saved-code.ts'
 import { packChips, unpackChips } from './state-blob.ts'
 import type { SoftVcpuDetail } from './vcpu.ts'
 
@@ -153,6 +154,15 @@ export class SoftVm implements VirtualMachine {
 
   restore(state: Uint8Array): void {
     unpackChips(this.memory, state, this.#now())
+  }
+
+  /** Of one vCPU only: what several have decoded lies apart. */
+  saveCode(): Uint8Array | undefined {
+    return this.cpus === 1 && !this.#lockstep ? saveCode(this.memory) : undefined
+  }
+
+  adoptCode(fd: number, length: number): void {
+    if (this.cpus === 1 && !this.#lockstep) adoptCode(this.memory, fd, length)
   }
 
   close(): void {

@@ -174,9 +174,13 @@ export function run(budget: i32): void {
         noteMiss(block)
       } else {
         left -= <i32>load<u16>(block, BLK_COUNT)
-        const runs = load<u32>(block, BLK_RUNS) + 1
-        store<u32>(block, runs, BLK_RUNS)
-        if (runs == load<u32>(c, S_JIT_THRESHOLD)) noteHot(block)
+        // A guest that rests is not counted: blocks that it shares with others stay unwritten.
+        const threshold = load<u32>(c, S_JIT_THRESHOLD)
+        if (threshold) {
+          const runs = load<u32>(block, BLK_RUNS) + 1
+          store<u32>(block, runs, BLK_RUNS)
+          if (runs == threshold) noteHot(block)
+        }
         op = block + BLK_HEADER_SIZE
       }
       slot = 0

@@ -8,6 +8,7 @@ import type { SnapshotFacts } from '../../snapshot/draft.ts'
 import type { JsonValue, SnapshotKind, SnapshotManifest } from '../../snapshot/manifest.ts'
 import type { MemoryImage } from '../../snapshot/memory-image.ts'
 import type { SnapshotStore } from '../../snapshot/store.ts'
+import { buildId } from '../build-id.ts'
 import type { BoxFolder } from '../home.ts'
 import type { BoxRecord } from '../record.ts'
 import { cpuOf } from './cpu.ts'
@@ -121,6 +122,7 @@ export class VmmSnapshots {
       let pauseMs: number
       let rounds = 0
       let state: Uint8Array | null = null
+      let code: Uint8Array | undefined
       if (writer) {
         const sink = {
           writePages: (page: number, bytes: Uint8Array): void => writer.write(page * PAGE, bytes),
@@ -128,6 +130,7 @@ export class VmmSnapshots {
         if (!base && this.#base) this.#changed.everything()
         const atOnce = async (): Promise<MemoryImage> => {
           await freeze()
+          code = this.#machine.vm.saveCode?.()
           return writer.seal()
         }
         const saved = await saveLive(this.#machine, this.#changed, sink, atOnce, wanted.stay)
@@ -136,6 +139,7 @@ export class VmmSnapshots {
       } else pauseMs = await this.#whilePaused(freeze)
       const liveMs = performance.now() - started
       wanted.onLive?.()
+      if (code) draft.code(code, buildId())
       const manifest = await draft.commit(await this.#facts(state))
       if (image && wanted.kind === 'template') {
         // Nobody goes back to it from here, so what changes is not worth a log.

@@ -3,16 +3,18 @@
  *
  *   boot ──> agent answers ──> ready ──> (serving control requests) ──> ending ──> exit.json, end of the process
  */
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Machine } from '../../machine/machine.ts'
 import { describeExit, formatDump, type MachineExit } from '../../machine/machine-events.ts'
+import type { SnapshotManifest } from '../../snapshot/manifest.ts'
 import { SnapshotStore } from '../../snapshot/store.ts'
 import type { SavedValue } from '../../virtio/device.ts'
 import { connectToGuest } from '../../virtio/vsock/host-api.ts'
 import { AgentClient } from '../agent/client.ts'
 import { AGENT_PORT } from '../agent/protocol.ts'
+import { buildId } from '../build-id.ts'
 import { BoxError } from '../errors.ts'
 import { toExit } from '../execution.ts'
 import type { BoxFolder } from '../home.ts'
@@ -133,6 +135,7 @@ export class Vmm {
     for (const path of [folder.frozen, folder.fresh]) rmSync(path, { force: true })
     if (restored) {
       await machine.restore(restored.state)
+      adoptSavedCode(machine, store, restored.manifest)
       store.hold(folder.path, restored.image.layerFiles)
       // From here on the disk changes, and the snapshot's memory is of another moment.
       removePending(folder)
@@ -192,12 +195,21 @@ export class Vmm {
 
   /** Leaves a snapshot of the guest as it is now for others to start from. Resolves when the guest runs again. */
   async leaveTemplate(key: string): Promise<void> {
+    await this.#rehearse()
     await new Promise<void>(live => {
       this.#snapshots
         .take({ name: null, kind: 'template', key, onLive: live })
         .catch((error: Error) => process.stderr.write(`no template was left: ${error.message}\n`))
         .finally(live)
     })
+  }
+
+  /** A command like those that will come, so that a guest that goes on from the template has its code at hand; an image may have no such command. */
+  async #rehearse(): Promise<void> {
+    const { env, workdir, user } = this.record.config
+    const process = this.#agent!.exec({ argv: ['/bin/true'], env, cwd: workdir, user, noInput: true })
+    for (const stream of [process.stdout, process.stderr]) stream.resume()
+    await process.exit.catch(() => {})
   }
 
   /** The guest stands still until `resume`; its memory stays. */
@@ -435,6 +447,14 @@ export class Vmm {
       counters,
     }
   }
+}
+
+/** What the CPU had decoded when the snapshot was taken need not be decoded again. */
+function adoptSavedCode({ vm }: Machine, store: SnapshotStore, manifest: SnapshotManifest): void {
+  const code = vm.adoptCode && store.openCode(manifest, buildId())
+  if (!code) return
+  vm.adoptCode!(code.fd, code.bytes)
+  closeSync(code.fd)
 }
 
 /** Milliseconds since this process was created. */

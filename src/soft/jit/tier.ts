@@ -82,7 +82,7 @@ export class JitTier {
   #generation = 0
   #waited = 0
   #resets = 0
-  /** Whether anything has been compiled; the count of instructions before which nothing is. */
+  /** Whether anything has been compiled; the count of instructions before which nothing is (0: no more). */
   #isWarm = false
   #restUntil = 0
   readonly #onWarm: () => void
@@ -114,28 +114,39 @@ export class JitTier {
   }
 
   #count(offset: number): number {
-    return Number(this.#view.getBigUint64(this.#base + offset, true))
+    const at = this.#base + offset
+    return this.#view.getUint32(at + 4, true) * 2 ** 32 + this.#view.getUint32(at, true)
   }
 
   #cacheResets(): number {
     return this.#count(S.S_COUNT_CACHE_RESETS)
   }
 
-  /** The guest was restored: it may have little to do. */
+  /** The guest was restored: it may have little to do, and until it has done something nothing is even counted. */
   rest(): void {
-    if (this.#settings.background) this.#restUntil = this.#count(S.S_RETIRED) + REST
+    if (!this.#settings.background) return
+    this.#restUntil = this.#count(S.S_RETIRED) + REST
+    this.#view.setUint32(this.#base + S.S_JIT_THRESHOLD, 0, true)
   }
 
-  #warmUp(): boolean {
-    if (!this.#isWarm && this.#count(S.S_RETIRED) >= this.#restUntil) {
-      this.#isWarm = true
-      this.#onWarm()
-    }
-    return this.#isWarm
+  /** Whether it still rests. */
+  #rests(): boolean {
+    if (this.#restUntil === 0) return false
+    if (this.#count(S.S_RETIRED) < this.#restUntil) return true
+    this.#restUntil = 0
+    this.#view.setUint32(this.#base + S.S_JIT_THRESHOLD, this.#settings.threshold, true)
+    return false
+  }
+
+  #warmUp(): void {
+    if (this.#isWarm) return
+    this.#isWarm = true
+    this.#onWarm()
   }
 
   /** To be called between slices. */
   poll(): void {
+    if (this.#rests()) return
     const compiler = this.#compiler
     if (compiler instanceof BackgroundCompiler) {
       const answer = compiler.take()
@@ -150,7 +161,8 @@ export class JitTier {
       if (compiler.isBusy) return
     }
     const queued = this.#view.getUint32(this.#base + S.S_JIT_QUEUED, true)
-    if (queued === 0 || !this.#warmUp()) return
+    if (queued === 0) return
+    this.#warmUp()
     if (queued < this.#settings.batch && this.#waited++ < this.#settings.patience) return
     this.#waited = 0
     const addresses = Array.from({ length: queued }, (_, index) =>
