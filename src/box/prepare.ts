@@ -11,6 +11,7 @@ import { checkCpu } from '../snapshot/cpu-needs.ts'
 import { SnapshotError } from '../snapshot/errors.ts'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
+import { acceleratorFor } from './accelerator-note.ts'
 import { BoxError } from './errors.ts'
 import type { BoxFolder } from './home.ts'
 import type { ImageSettings } from './options.ts'
@@ -119,17 +120,17 @@ export async function prepareGuest(runtime: Runtime, record: BoxRecord, folder: 
   }
   const pending = readPending(folder)
   if (pending) return goOn(home, pending.snapshot)
-  const accelerator = await requireAccelerator(record.config.accel)
+  const accel = await acceleratorFor(home, record.config.accel)
   const kernel = await findKernel({ home, progress: text => runtime.onProgress({ text }) })
-  const kernelArguments = KERNEL_ARGUMENTS[accelerator.name]
+  const kernelArguments = KERNEL_ARGUMENTS[accel]
   const plan = {
     kernel: kernel.path,
     kernelIsOurs: kernel.source !== 'given',
-    accel: accelerator.name,
+    accel,
     kernelArguments,
   }
   const template = mayUseTemplate(folder, record)
-    ? await templateKey(record, accelerator.name, kernel.path, kernelArguments)
+    ? await templateKey(record, accel, kernel.path, kernelArguments)
     : undefined
   if (template !== undefined) {
     const store = new SnapshotStore(home)
