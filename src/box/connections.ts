@@ -1,8 +1,7 @@
 /** A handle's connections to a box that runs: to the control socket of its VMM, and to the agent in its guest. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { connectToGuest } from '../virtio/vsock/host-api.ts'
-import { AgentClient } from './agent/client.ts'
-import { AGENT_PORT } from './agent/protocol.ts'
+import type { AgentClient } from './agent/client.ts'
+import { connectAgent } from './agent/connect.ts'
 import { ControlClient } from './control.ts'
 import type { BoxFolder } from './home.ts'
 import { isHeld } from './locks.ts'
@@ -68,8 +67,7 @@ export class BoxConnections {
   }
 
   async #connect(): Promise<AgentClient> {
-    const open = async (): Promise<AgentClient> =>
-      AgentClient.connect(await connectToGuest(this.#folder.vsockSocket, AGENT_PORT))
+    const open = (): Promise<AgentClient> => connectAgent(this.#folder.vsockSocket)
     const client = await open().catch(async (error: Error) => {
       // It was just being put aside, because nobody used it.
       if (!readPending(this.#folder)) throw error

@@ -85,6 +85,16 @@ function defer<T>(): Deferred<T> {
   return { promise, resolve, reject }
 }
 
+function frameHeader(channel: number, type: FrameType, stream: number, flags: number, length: number): Buffer {
+  const header = Buffer.allocUnsafe(FRAME_HEADER_SIZE)
+  header.writeUInt32LE(length, 0)
+  header.writeUInt32LE(channel, 4)
+  header.writeUInt8(type, 8)
+  header.writeUInt8(stream, 9)
+  header.writeUInt16LE(flags, 10)
+  return header
+}
+
 interface Channel {
   onFrame(type: number, stream: number, flags: number, payload: Buffer): void
   onDisconnect(error: AgentError): void
@@ -117,15 +127,24 @@ export class AgentClient {
     stream.on('close', onEnd)
   }
 
-  /** Greets the agent at the other end of `stream`, which belongs to the client from then on. */
-  static async connect(stream: Duplex, timeoutMs = HELLO_TIMEOUT_MS): Promise<AgentClient> {
+  /** What a connection begins with. */
+  static get greeting(): Buffer {
+    const payload = new PayloadWriter().u32(PROTOCOL_VERSION).finish()
+    return Buffer.concat([frameHeader(0, Frame.HELLO, 0, 0, payload.length), payload])
+  }
+
+  /** Greets the agent at the other end of `stream`, unless that was done; the stream belongs to the client from then on. */
+  static async connect(
+    stream: Duplex,
+    { timeoutMs = HELLO_TIMEOUT_MS, isGreeted = false }: { timeoutMs?: number; isGreeted?: boolean } = {},
+  ): Promise<AgentClient> {
     const client = new AgentClient(stream)
     const timer = setTimeout(
       () => client.#fail(new AgentError('TIMEOUT', `the agent in the guest did not answer within ${timeoutMs} ms`)),
       timeoutMs,
     )
     try {
-      void client.#send(0, Frame.HELLO, 0, 0, new PayloadWriter().u32(PROTOCOL_VERSION).finish())
+      if (!isGreeted) stream.write(AgentClient.greeting)
       await client.#hello.promise
     } finally {
       clearTimeout(timer)
@@ -353,14 +372,8 @@ export class AgentClient {
     payload: Uint8Array,
   ): Promise<void> | undefined {
     if (this.#failure) return undefined
-    const header = Buffer.allocUnsafe(FRAME_HEADER_SIZE)
-    header.writeUInt32LE(payload.length, 0)
-    header.writeUInt32LE(channel, 4)
-    header.writeUInt8(type, 8)
-    header.writeUInt8(stream, 9)
-    header.writeUInt16LE(flags, 10)
     this.#stream.cork()
-    this.#stream.write(header)
+    this.#stream.write(frameHeader(channel, type, stream, flags, payload.length))
     const room = payload.length === 0 || this.#stream.write(payload)
     this.#stream.uncork()
     if (room) return undefined

@@ -11,9 +11,8 @@ import { describeExit, formatDump, type MachineExit } from '../../machine/machin
 import type { SnapshotManifest } from '../../snapshot/manifest.ts'
 import { SnapshotStore } from '../../snapshot/store.ts'
 import type { SavedValue } from '../../virtio/device.ts'
-import { connectToGuest } from '../../virtio/vsock/host-api.ts'
-import { AgentClient } from '../agent/client.ts'
-import { AGENT_PORT } from '../agent/protocol.ts'
+import type { AgentClient } from '../agent/client.ts'
+import { connectAgent } from '../agent/connect.ts'
 import { buildId } from '../build-id.ts'
 import { BoxError } from '../errors.ts'
 import { toExit } from '../execution.ts'
@@ -327,7 +326,7 @@ export class Vmm {
       }, LIMIT_CHECK_MS)
     })
     try {
-      const connected = connectToGuest(this.#folder.vsockSocket, AGENT_PORT).then(stream => AgentClient.connect(stream))
+      const connected = connectAgent(this.#folder.vsockSocket)
       connected.catch(() => {})
       return await Promise.race([connected, givenUp])
     } finally {

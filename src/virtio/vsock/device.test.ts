@@ -158,7 +158,7 @@ describe('vsock connections', () => {
 
   it('gives up on a device whose guest has no driver', async () => {
     bench.driver.reset()
-    await expect(connectToGuest(path, 77, 100)).rejects.toThrow(/no answer in 0.1 s/)
+    await expect(connectToGuest(path, 77, { timeoutMs: 100 })).rejects.toThrow(/no answer in 0.1 s/)
   })
 
   it('never sends more than the guest has room for', async () => {

@@ -13,8 +13,16 @@ const NEWLINE = 10
 /** Longer than the device waits for its guest: a guest that has no driver yet is not waited for by the device at all. */
 const CONNECT_MS = 60_000
 
-/** Connects to a port that something in the guest listens on. `path` is the device's. Fails after `timeoutMs`. */
-export function connectToGuest(path: string, port: number, timeoutMs: number = CONNECT_MS): Promise<Duplex> {
+export interface ConnectOptions {
+  /** When it fails; a minute unless told. */
+  readonly timeoutMs?: number
+  /** Bytes for whoever answers, to go with the request for a connection. */
+  readonly first?: Uint8Array
+}
+
+/** Connects to a port that something in the guest listens on. `path` is the device's. */
+export function connectToGuest(path: string, port: number, options: ConnectOptions = {}): Promise<Duplex> {
+  const { timeoutMs = CONNECT_MS, first = new Uint8Array(0) } = options
   return new Promise((resolve, reject) => {
     const socket = createConnection({ path, allowHalfOpen: true })
     const fail = (why: string): void => {
@@ -46,7 +54,7 @@ export function connectToGuest(path: string, port: number, timeoutMs: number = C
     socket.on('readable', onReadable)
     socket.on('end', onEnd)
     socket.on('error', onError)
-    socket.write(`CONNECT ${port}\n`)
+    socket.write(Buffer.concat([Buffer.from(`CONNECT ${port}\n`), first]))
   })
 }
 
