@@ -6,7 +6,7 @@
  * runs are read instead: the kernel has a limit, and each mapping costs a few microseconds at every restore and exit.
  */
 import { PAGE } from './hash.ts'
-import type { PageSet } from './page-set.ts'
+import { PageSet } from './page-set.ts'
 
 export interface PlannedLayer {
   /** Pages that the file holds, and pages that this layer says are zeros. */
@@ -26,16 +26,15 @@ export interface PlannedRun {
 /** Gaps up to this many zero pages are always bridged: 64 KiB of page cache at most, for one mapping less. */
 const SMALL_GAP = 16
 const LARGEST_GAP = 65_536
-const NOBODY = 0xffff
 
 /** Runs in RAM order that do not overlap; what is in none of them is zeros. */
 export function planRuns(layers: readonly PlannedLayer[], pages: number, maxMaps: number): PlannedRun[] {
-  const owner = ownersOf(layers, pages)
+  const view = viewOf(layers, pages)
   let gap = SMALL_GAP
-  let runs = findRuns(layers, owner, pages, gap)
+  let runs = findRuns(layers, view, pages, gap)
   while (runs.length > maxMaps && gap < LARGEST_GAP) {
     gap *= 16
-    runs = findRuns(layers, owner, pages, gap)
+    runs = findRuns(layers, view, pages, gap)
   }
   if (runs.length <= maxMaps) return runs
   const longest = [...runs].sort((a, b) => b.length - a.length)
@@ -43,48 +42,44 @@ export function planRuns(layers: readonly PlannedLayer[], pages: number, maxMaps
   return runs.map(run => (mapped.has(run) ? run : { ...run, kind: 'read' }))
 }
 
-/** For each page the index of the layer whose data shows, or NOBODY. */
-function ownersOf(layers: readonly PlannedLayer[], pages: number): Uint16Array {
-  const owner = new Uint16Array(pages).fill(NOBODY)
-  const words = Math.ceil(pages / 32)
-  for (let word = 0; word < words; word++) {
-    let open = -1
-    const first = word * 32
-    for (let layer = layers.length - 1; layer >= 0 && open !== 0; layer--) {
-      const { data, zero } = layers[layer]!
-      const shown = data.words[word]! & open
-      if (shown === -1) owner.fill(layer, first, first + 32)
-      else {
-        for (let left = shown; left !== 0; left &= left - 1) owner[first + 31 - Math.clz32(left & -left)] = layer
-      }
-      open &= ~(data.words[word]! | zero.words[word]!)
-    }
-  }
-  return owner
+interface View {
+  /** For each layer the pages whose data shows: no layer above says anything of them. */
+  readonly shown: readonly PageSet[]
+  /** All of them. */
+  readonly any: PageSet
 }
 
-function findRuns(layers: readonly PlannedLayer[], owner: Uint16Array, pages: number, gap: number): PlannedRun[] {
-  const runs: PlannedRun[] = []
-  for (let page = 0; page < pages; ) {
-    const layer = owner[page]!
-    if (layer === NOBODY) {
-      page++
-      continue
+/** By whole words: this is done at every restore, whatever the size of the memory. */
+function viewOf(layers: readonly PlannedLayer[], pages: number): View {
+  const shown = layers.map(() => new PageSet(pages))
+  const any = new PageSet(pages)
+  const open = new Uint32Array(any.words.length).fill(0xffff_ffff)
+  for (let layer = layers.length - 1; layer >= 0; layer--) {
+    const { data, zero } = layers[layer]!
+    const { words } = shown[layer]!
+    for (let word = 0; word < open.length; word++) {
+      words[word] = data.words[word]! & open[word]!
+      any.words[word]! |= words[word]!
+      open[word]! &= ~(data.words[word]! | zero.words[word]!)
     }
-    const first = page
-    const { data } = layers[layer]!
-    let end = page
-    for (;;) {
-      while (end < pages && owner[end] === layer) end++
-      let after = end
-      const limit = Math.min(pages, end + gap)
-      while (after < limit && owner[after] === NOBODY) after++
-      // The same layer goes on behind a gap of zeros, and its file has a hole there.
-      if (after === end || after >= pages || owner[after] !== layer || !data.isFree(end, after)) break
-      end = after
+  }
+  return { shown, any }
+}
+
+function findRuns(layers: readonly PlannedLayer[], { shown, any }: View, pages: number, gap: number): PlannedRun[] {
+  const runs: PlannedRun[] = []
+  for (let first = any.next(0, true); first < pages; ) {
+    const layer = shown.findIndex(set => set.has(first))
+    const own = shown[layer]!
+    let end = own.next(first, false)
+    let after = any.next(end, true)
+    // The same layer goes on behind a gap of zeros, and its file has a hole there.
+    while (after > end && after <= end + gap && own.has(after) && layers[layer]!.data.isFree(end, after)) {
+      end = own.next(after, false)
+      after = any.next(end, true)
     }
     runs.push({ kind: 'map', layer, offset: first * PAGE, length: (end - first) * PAGE })
-    page = end
+    first = after
   }
   return runs
 }
