@@ -1,6 +1,6 @@
 /** The handle to a box: what its VMM process, its agent and its folder do for a caller. */
 import { EventEmitter } from 'node:events'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import type { Duplex } from 'node:stream'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
@@ -462,7 +462,8 @@ export class Box extends EventEmitter<BoxEvents> {
     await this.#end(options)
     // Memory that was kept for going on is of no use to a box that was stopped.
     removePending(this.#folder)
-    if (this.config.autoRemove) await this.remove()
+    // As a rule its VMM has done that.
+    if (this.config.autoRemove && existsSync(this.#folder.path)) await this.remove()
   }
 
   async #end(options: { graceMs?: number; keep?: boolean }): Promise<void> {

@@ -8,7 +8,7 @@ import { isHeld } from './locks.ts'
 import { readPending } from './pending.ts'
 import type { BoxExit } from './vmm/launch.ts'
 
-const POLL_MS = 5
+const POLL_MS = 1
 const LOCK_GONE_MS = 5000
 
 /** What the guest's console and the box's own command print. */

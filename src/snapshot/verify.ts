@@ -46,7 +46,8 @@ export async function verifySnapshot(
   }
   const { code } = manifest
   // One that is gone is not missed.
-  if (code && stampOf(folder.layer(code.file)) !== undefined) await verifyLayer(folder.layer(code.file), code, undefined)
+  if (code && stampOf(folder.layer(code.file)) !== undefined)
+    await verifyLayer(folder.layer(code.file), code, undefined)
 }
 
 function* layersOf({ memory, disk }: SnapshotManifest): Generator<[ref: LayerRef, ramSize: number | undefined]> {

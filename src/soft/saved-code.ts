@@ -39,7 +39,8 @@ export function saveCode(memory: GuestMemory): Uint8Array | undefined {
   const lists = stateWord(memory, S.S_PAGE_BLOCKS) - start
   for (let page = 0; page < pages; page++) {
     let block = view.getUint32(lists + page * 4, true)
-    for (; block !== 0; block = view.getUint32(block - start + O.BLK_PAGE_NEXT, true)) forgetCompiled(view, block - start)
+    for (; block !== 0; block = view.getUint32(block - start + O.BLK_PAGE_NEXT, true))
+      forgetCompiled(view, block - start)
   }
   return saved
 }
