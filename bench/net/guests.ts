@@ -8,12 +8,9 @@ import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { assetUrl } from '../../src/host/assets.ts'
+import { VMM_NODE_OPTIONS } from '../../src/box/vmm/node-options.ts'
 import { buildInitramfs } from '../../src/image/initramfs.ts'
 import { findKernel } from '../../src/image/kernel/find.ts'
-import { Machine } from '../../src/machine/machine.ts'
-import { DeviceWorker } from '../../src/virtio/worker/device-worker.ts'
-import { HostedDevice } from '../../src/virtio/worker/hosted-device.ts'
 
 const GUEST_MIB = 256
 /** The emulated host is slow; on this machine a guest that takes this long hangs. */
@@ -170,28 +167,6 @@ function guestOn(name: string, parts: GuestParts, console: Console, close: () =>
   }
 }
 
-/** Ours: a machine of this process, with the network in a worker of its own. */
-export async function startOurs(parts: GuestParts, accel: Accelerator): Promise<NetGuest> {
-  const options = { policy: { allow: ['host.vitrine.internal'] } }
-  const card = { kind: 'net', mac: '02:00:00:00:00:01', link: { kind: 'user', options } } as const
-  const device = new HostedDevice(new DeviceWorker(assetUrl('device.worker.cjs')), card)
-  const machine = await Machine.create({
-    kernel: readFileSync(parts.kernel),
-    initrd: readFileSync(parts.initrd),
-    cmdline: `${COMMAND_LINE} bench.name=ours`,
-    memoryMib: GUEST_MIB,
-    cpus: 1,
-    accel,
-    devices: [device],
-  })
-  const console = new Console()
-  machine.on('console', data => console.add(data))
-  machine.once('exit', exit => console.end(exit.reason))
-  machine.start()
-  await orUndo(console.wait(/GUEST-UP/, BOOT_MS[accel]), () => machine.close())
-  return guestOn('ours', parts, console, () => machine.close())
-}
-
 /** What `work` gives; if it fails, after `undo`. */
 export async function orUndo<T>(work: Promise<T>, undo: () => Promise<void>): Promise<T> {
   try {
@@ -206,21 +181,15 @@ export async function orUndo<T>(work: Promise<T>, undo: () => Promise<void>): Pr
 const leashed = (command: readonly string[]): ChildProcess =>
   spawn('setpriv', ['--pdeathsig', 'KILL', ...command], { stdio: ['ignore', 'pipe', 'pipe'] })
 
-/** QEMU with one of its networks. */
-async function startQemu(
+/** A VMM with a guest of that name, whose console is its standard output. */
+export async function startProcess(
   name: string,
   parts: GuestParts,
   accel: Accelerator,
-  network: readonly string[],
+  command: readonly string[],
   after: () => void,
 ): Promise<NetGuest> {
-  const processor = accel === 'kvm' ? ['-enable-kvm', '-cpu', 'host'] : ['-accel', 'tcg', '-cpu', 'max']
-  const child = leashed([
-    ...['qemu-system-x86_64', '-M', 'q35', ...processor, '-m', String(GUEST_MIB), '-smp', '1'],
-    ...['-nodefaults', '-no-user-config', '-display', 'none', '-serial', 'stdio', '-no-reboot'],
-    ...['-kernel', parts.kernel, '-initrd', parts.initrd, '-append', `${COMMAND_LINE} bench.name=${name}`],
-    ...['-device', 'virtio-net-pci,netdev=n,mac=02:00:00:00:00:02', ...network],
-  ])
+  const child = leashed(command)
   const console = new Console()
   child.stdout!.on('data', (data: Buffer) => console.add(data))
   let errors = ''
@@ -234,6 +203,34 @@ async function startQemu(
   }
   await orUndo(console.wait(/GUEST-UP/, BOOT_MS[accel]), end)
   return guestOn(name, parts, console, end)
+}
+
+export const wordsOf = (name: string): string => `${COMMAND_LINE} bench.name=${name}`
+
+/** Ours, as a box would be run: VITRINE_THREADS=many, which it inherits, gives vCPU and network a thread each. */
+export function startOurs(parts: GuestParts, accel: Accelerator): Promise<NetGuest> {
+  const program = fileURLToPath(new URL('machine.ts', import.meta.url))
+  const node = [process.execPath, ...VMM_NODE_OPTIONS, '--import', 'tsx', program]
+  const guest = [parts.kernel, parts.initrd, String(GUEST_MIB), accel, wordsOf('ours')]
+  return startProcess('ours', parts, accel, [...node, ...guest], () => {})
+}
+
+/** QEMU with one of its networks. */
+function startQemu(
+  name: string,
+  parts: GuestParts,
+  accel: Accelerator,
+  network: readonly string[],
+  after: () => void,
+): Promise<NetGuest> {
+  const processor = accel === 'kvm' ? ['-enable-kvm', '-cpu', 'host'] : ['-accel', 'tcg', '-cpu', 'max']
+  const command = [
+    ...['qemu-system-x86_64', '-M', 'q35', ...processor, '-m', String(GUEST_MIB), '-smp', '1'],
+    ...['-nodefaults', '-no-user-config', '-display', 'none', '-serial', 'stdio', '-no-reboot'],
+    ...['-kernel', parts.kernel, '-initrd', parts.initrd, '-append', wordsOf(name)],
+    ...['-device', 'virtio-net-pci,netdev=n,mac=02:00:00:00:00:02', ...network],
+  ]
+  return startProcess(name, parts, accel, command, after)
 }
 
 export const startSlirp = (parts: GuestParts, accel: Accelerator): Promise<NetGuest> =>

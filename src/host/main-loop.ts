@@ -96,6 +96,7 @@ export class MainLoop {
   /** While set, the devices' descriptors are not looked at. */
   set held(held: boolean) {
     this.#held = held
+    this.poll.held = held
   }
 
   #again(): void {

@@ -7,6 +7,32 @@ export const POLLOUT = 4
 export const POLLERR = 8
 export const POLLHUP = 16
 
+/** Tasks to run once, kept without garbage. */
+class TaskList {
+  #tasks: (() => void)[] = []
+  #spare: (() => void)[] = []
+
+  get isEmpty(): boolean {
+    return this.#tasks.length === 0
+  }
+
+  add(task: () => void): void {
+    this.#tasks.push(task)
+  }
+
+  /** Runs all that are there now; those that they add wait. How many there were. */
+  run(): number {
+    const tasks = this.#tasks
+    const count = tasks.length
+    if (count === 0) return 0
+    this.#tasks = this.#spare
+    this.#spare = tasks
+    for (let i = 0; i < count; i++) tasks[i]!()
+    tasks.length = 0
+    return count
+  }
+}
+
 export class PollSet {
   /** `struct pollfd[]`: int fd; short events; short revents. */
   #native = new Int32Array(2 * 16)
@@ -21,6 +47,12 @@ export class PollSet {
   readonly #timeout = new Int32Array(4)
   /** How many were removed since the handlers of this turn began to run. */
   #removed = 0
+  readonly #later = new TaskList()
+  readonly #resting = new TaskList()
+  /** Counts waits. */
+  turn = 0
+  /** Nothing that belongs to this set is to be served now. Whoever waits on it keeps to that; others who would serve something look here. */
+  held = false
 
   get size(): number {
     return this.#fds.length
@@ -59,18 +91,30 @@ export class PollSet {
     this.#eagerUntil = performance.now() + milliseconds
   }
 
+  /** Has `task` run once, at the next wait, after the handlers of all that is ready; that wait does not sleep. */
+  later(task: () => void): void {
+    this.#later.add(task)
+  }
+
+  /** Has `task` run once, when nothing is ready and nothing is expected any more: before the next sleep, or at the end of a wait. */
+  atRest(task: () => void): void {
+    this.#resting.add(task)
+  }
+
   /** As poll(2), after a while of looking when something is expected. */
   #poll(timeoutMs: number): number {
-    while (timeoutMs !== 0 && this.#eagerUntil !== 0) {
-      // Safe: the array holds `size` pollfd structures.
-      const ready = sys.poll(this.#native, this.#fds.length, 0)
-      if (ready !== 0) return ready
-      if (performance.now() >= this.#eagerUntil) this.#eagerUntil = 0
+    // Safe, here and below: the array holds `size` pollfd structures.
+    if (timeoutMs === 0 || !this.#later.isEmpty) return sys.poll(this.#native, this.#fds.length, 0)
+    if (this.#eagerUntil !== 0) {
+      const end = timeoutMs < 0 ? this.#eagerUntil : Math.min(this.#eagerUntil, performance.now() + timeoutMs)
+      do {
+        const ready = sys.poll(this.#native, this.#fds.length, 0)
+        if (ready !== 0) return ready
+      } while (performance.now() < end)
+      this.#eagerUntil = 0
     }
-    if (timeoutMs <= 0 || timeoutMs >= 2 ** 31) {
-      // Safe: as above.
-      return sys.poll(this.#native, this.#fds.length, timeoutMs === 0 ? 0 : -1)
-    }
+    if (!this.#resting.isEmpty) return 0
+    if (timeoutMs < 0 || timeoutMs >= 2 ** 31) return sys.poll(this.#native, this.#fds.length, -1)
     const seconds = Math.floor(timeoutMs / 1000)
     this.#timeout[0] = seconds
     this.#timeout[2] = Math.floor((timeoutMs - seconds * 1000) * 1e6)
@@ -80,13 +124,17 @@ export class PollSet {
 
   /** Waits up to `timeoutMs`, parts of milliseconds too (-1 or Infinity: for ever), then calls the handlers of all that is ready. The number that were. */
   wait(timeoutMs: number): number {
+    this.turn++
     const ready = this.#poll(timeoutMs)
     if (ready < 0) {
       const errno = lastErrno()
-      if (errno === EINTR) return 0
-      throw new HostError('poll', errno)
-    }
-    if (ready === 0) return 0
+      if (errno !== EINTR) throw new HostError('poll', errno)
+    } else if (ready > 0) this.#dispatch()
+    const done = Math.max(ready, 0) + this.#later.run()
+    return done + this.#resting.run()
+  }
+
+  #dispatch(): void {
     this.#removed = 0
     // Handlers may add and remove, so what is ready is collected before any of them runs. The lists are kept: no garbage.
     let due = 0
@@ -101,6 +149,5 @@ export class PollSet {
       if (this.#removed > 0 && !this.#handlers.includes(this.#dueHandlers[i]!)) continue
       this.#dueHandlers[i]!(this.#dueEvents[i]!)
     }
-    return ready
   }
 }

@@ -31,6 +31,7 @@ const MSG_DONTWAIT = 0x40
 const SHUT_WR = 1
 const FIONREAD = 0x541b
 export const EINPROGRESS = 115
+const EALREADY = 114
 
 /** `struct sockaddr_in` and `sockaddr_in6`. */
 export const SOCKADDR_IN = { size: 16, port: 2, address: 4 } as const
@@ -85,7 +86,11 @@ const outcome = (result: number): number => (result >= 0 ? result : -lastErrno()
 export function connectSocket(fd: number, address: Uint8Array, port: number): number {
   const bytes = socketAddress(address, port)
   // Safe: the kernel reads `bytes.length` bytes of an array of that length.
-  return outcome(sys.connect(fd, bytes, bytes.length))
+  const first = outcome(sys.connect(fd, bytes, bytes.length))
+  if (first !== -EINPROGRESS) return first
+  // On this host the answer is there already, but the kernel looks at it only when the first call is over.
+  const second = outcome(sys.connect(fd, bytes, bytes.length))
+  return second === -EALREADY ? -EINPROGRESS : second
 }
 
 const value = new Int32Array(2)

@@ -11,7 +11,7 @@ import type {
   VcpuExit,
   VcpuTicket,
 } from '../accel/contract.ts'
-import { signalEventFd } from '../host/event-fd.ts'
+import { ringBell } from '../host/bell.ts'
 import { addressOf } from '../host/libc.ts'
 import { preferHugePages } from '../host/memory-advice.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
@@ -120,7 +120,7 @@ export class SoftVcpu implements Vcpu {
       mmioWrite: (address, size) => {
         const fd = size === 4 ? this.#doorbells.find(address!, this.#temp.getUint32(0, true)) : -1
         if (fd >= 0) {
-          signalEventFd(fd)
+          ringBell(fd)
           return 0
         }
         this.#io!.mmioWrite(address!, size!, this.#temp)

@@ -65,6 +65,8 @@ export interface DeviceLink {
   readonly counters: Float64Array
   /** Publishes what was pushed to `queue` and interrupts the guest if it wants that. */
   publish(queue: Virtqueue): void
+  /** As `publish`, but an interrupt may wait for one that the guest needs more urgently: until nothing else is expected to come soon. */
+  publishIdly(queue: Virtqueue): void
   /** Has `notified` called for a queue after the worker's other devices had their turn. */
   ring(queue: number): void
   /** Has `notified` called for a queue at once: for poll handlers, never from within `notified`. */

@@ -33,7 +33,7 @@ const onReport = ({ message, times }: DeviceReport): void => {
   process.stderr.write(`device: ${message}${times > 1 ? ` (${times} times)` : ''}\n`)
 }
 
-export function placementFor({ accel }: LaunchPlan, cpus: number): Placement {
+export function placementFor({ accel }: Pick<LaunchPlan, 'accel'>, cpus: number): Placement {
   const fitsOne = accel === 'soft' && cpus === 1 && MainLoop.isAvailable
   return fitsOne && process.env[THREADS_VARIABLE] !== 'many' ? onThisThread() : onThreads(cpus)
 }

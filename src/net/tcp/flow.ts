@@ -84,6 +84,8 @@ export class TcpFlow implements ChainedFlow, EdgeSource {
   acknowledge = false
   /** Data that came since the last acknowledgment, and whether that may wait for an answer to ride on. */
   unreported = 0
+  /** When those that may wait are acknowledged at the latest; 0: there are none. */
+  reportBy = 0
   acknowledgeLater = false
   /** The host answered soon after the guest had said something: it may do so again. */
   prompt = false

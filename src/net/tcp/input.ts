@@ -345,9 +345,9 @@ export class TcpInput {
       }
       flow.held.take(written)
     }
-    // The window has opened by a good part: the guest should know (RFC 9293, 3.8.6.2.2).
+    // The window has opened by a good part: the guest should know (RFC 9293, 3.8.6.2.2), if it will not hear of it anyway.
     const edge = advance(flow.expected, WINDOW - flow.held.length)
-    if (distance(edge, flow.advertised) >= WINDOW / 4) this.#output.acknowledge(flow)
+    if (flow.reportBy === 0 && distance(edge, flow.advertised) >= WINDOW / 4) this.#output.acknowledge(flow)
     this.#endWriting(flow)
   }
 

@@ -79,23 +79,31 @@ export class TcpOutput {
 
   /** As `acknowledge`, unless a segment with data goes before a timer rings. */
   acknowledgeLater(flow: TcpFlow): void {
+    this.#core.expect(EAGER_MS)
+    if (flow.reportBy === 0) flow.reportBy = flow.lastHeard + PROMPT_MS
     if (flow.acknowledgeLater) return
     flow.acknowledgeLater = true
-    this.#core.expect(EAGER_MS)
     this.#later.push(flow)
-    this.#core.wakeAt(flow.lastHeard + PROMPT_MS)
+    this.#core.wakeAt(flow.reportBy)
   }
 
-  /** A timer rang: what waited has waited long enough. */
-  onTimer(): void {
-    for (const flow of this.#later) {
+  /** A timer rang: what has waited long enough waits no longer. */
+  onTimer(now: number): void {
+    const flows = this.#later
+    let kept = 0
+    for (const flow of flows) {
+      if (now < flow.reportBy && flow.state !== CLOSED) {
+        flows[kept++] = flow
+        this.#core.wakeAt(flow.reportBy)
+        continue
+      }
       flow.acknowledgeLater = false
       if (flow.unreported === 0) continue
       this.#setPrompt(flow, false)
       flow.distrust = DISTRUST
       this.acknowledge(flow)
     }
-    this.#later.length = 0
+    flows.length = kept
   }
 
   #setPrompt(flow: TcpFlow, prompt: boolean): void {
@@ -315,6 +323,7 @@ export class TcpOutput {
     view.setUint16(at + 18, 0)
     flow.acknowledge = false
     flow.unreported = 0
+    flow.reportBy = 0
   }
 
   /** The range that changed last, then the others from the left (RFC 2018, 4). */

@@ -288,7 +288,7 @@ export class Tcp implements FlowEnds {
   }
 
   onTimer(now: number): void {
-    this.output.onTimer()
+    this.output.onTimer(now)
     if (this.table.all.size > 0) this.#core.wakeAt(now + KEEP_ALIVE_LOOK_MS)
     for (const flow of this.table.all) {
       if (flow.deadline === 0) {

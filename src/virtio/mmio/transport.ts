@@ -4,7 +4,8 @@
  * DEVICE_NEEDS_RESET (VIRTIO 1.2, 2.1.2), which stops this device and nothing else.
  */
 import type { InterruptLine } from '../../accel/interrupt.ts'
-import { drainEventFd, signalEventFd } from '../../host/event-fd.ts'
+import { hearBell } from '../../host/bell.ts'
+import { drainEventFd } from '../../host/event-fd.ts'
 import { POLLIN, type PollSet } from '../../host/poll.ts'
 import { DirtyLog } from '../../memory/dirty-log.ts'
 import type { GuestMemory } from '../../memory/guest-memory.ts'
@@ -17,6 +18,8 @@ import * as page from './page.ts'
 import * as reg from './registers.ts'
 
 const TWO_32 = 0x1_0000_0000
+/** How often in a turn the guest's doorbell is answered within its own access: more of them are better served together. */
+const AT_ONCE = 4
 
 export class VirtioTransport implements DeviceLink {
   readonly memory: GuestMemory
@@ -30,9 +33,22 @@ export class VirtioTransport implements DeviceLink {
   readonly #line: InterruptLine
   readonly #onError: (error: unknown) => void
   readonly #dirty: DirtyLog
+  readonly #local: boolean
   #active = false
+  /** Queues to be looked at in the next turn, a bit each. */
+  #rung = 0
+  /** An interrupt that waits for another one. */
+  #owed = false
+  /** The turn in which the guest rang last, and how often. */
+  #turn = 0
+  #answered = 0
+  readonly #onRung = (): void => this.#serveRung()
+  readonly #onRest = (): void => this.settle()
 
-  /** `onError` hears of failures that are not the guest's: bugs, and host errors that no request could carry. */
+  /**
+   * `onError` hears of failures that are not the guest's: bugs, and host errors that no request could carry. `local`: the vCPU runs on this
+   * thread, too, and nobody else rings.
+   */
   constructor(
     memory: GuestMemory,
     slot: VirtioSlot,
@@ -40,6 +56,7 @@ export class VirtioTransport implements DeviceLink {
     poll: PollSet,
     line: InterruptLine,
     onError: (error: unknown) => void,
+    local = false,
   ) {
     if (device.queueSizes.length > page.MAX_QUEUES || slot.doorbells.length !== device.queueSizes.length) {
       throw new VirtioError(
@@ -61,9 +78,36 @@ export class VirtioTransport implements DeviceLink {
     this.#dirty = dirty
     this.queues = device.queueSizes.map((size, index) => new Virtqueue(memory, dirty, index, size))
     this.#fillPage()
-    poll.add(slot.controlFd, POLLIN, () => this.serveControl())
-    for (const [queue, doorbell] of slot.doorbells.entries()) poll.add(doorbell.fd, POLLIN, () => this.#doorbell(queue))
+    this.#local = local
+    this.#listen()
     device.attach(this)
+  }
+
+  #listen(): void {
+    const { controlFd, doorbells } = this.#slot
+    if (this.#local) {
+      hearBell(controlFd, () => this.serveControl())
+      for (const [queue, { fd }] of doorbells.entries()) hearBell(fd, () => this.#kicked(queue))
+    } else {
+      this.poll.add(controlFd, POLLIN, () => {
+        drainEventFd(controlFd)
+        this.serveControl()
+      })
+      for (const [queue, { fd }] of doorbells.entries()) {
+        this.poll.add(fd, POLLIN, () => {
+          drainEventFd(fd)
+          this.serve(queue)
+        })
+      }
+    }
+  }
+
+  #unlisten(): void {
+    const { controlFd, doorbells } = this.#slot
+    for (const fd of [controlFd, ...doorbells.map(doorbell => doorbell.fd)]) {
+      if (this.#local) hearBell(fd, undefined)
+      else this.poll.remove(fd)
+    }
   }
 
   get active(): boolean {
@@ -90,10 +134,9 @@ export class VirtioTransport implements DeviceLink {
     Atomics.store(words, page.W_DEVICE_ID, device.type)
   }
 
-  /** Does what a vCPU's worker asked for. Called when the control eventfd is readable, and by inline handshakes. */
+  /** Does what a vCPU's worker asked for. Called when the control bell rings, and by inline handshakes. */
   serveControl(): void {
     const words = this.#words
-    drainEventFd(this.#slot.controlFd)
     if (Atomics.exchange(words, page.W_CONFIG_WRITTEN, 0) !== 0) this.#guard(() => this.device.configWritten?.())
     const request = Atomics.load(words, page.W_REQUEST)
     if (request === Atomics.load(words, page.W_DONE)) return
@@ -113,7 +156,7 @@ export class VirtioTransport implements DeviceLink {
 
   /** Rings every doorbell of an active device ourselves: a driver may have rung before we listened. */
   ringAll(): void {
-    if (this.#active) for (const doorbell of this.#slot.doorbells) signalEventFd(doorbell.fd)
+    if (this.#active) for (const queue of this.queues) this.ring(queue.index)
   }
 
   /** Starts the queues and the device as the page has them. `positions`: of the restored queues. Throws GuestFault. */
@@ -173,10 +216,15 @@ export class VirtioTransport implements DeviceLink {
     }
   }
 
-  #doorbell(queue: number): void {
-    const { fd } = this.#slot.doorbells[queue]!
-    drainEventFd(fd)
-    if (this.serveQueue(queue)) signalEventFd(fd)
+  /** The guest rings, in the middle of an access: the answer to what it sends may be on its way while it goes on. */
+  #kicked(queue: number): void {
+    const { turn, held } = this.poll
+    if (turn !== this.#turn) {
+      this.#turn = turn
+      this.#answered = 0
+    }
+    if (held || ++this.#answered > AT_ONCE) this.ring(queue)
+    else this.serve(queue)
   }
 
   /** Lets the device look at a queue; true when there is more to do than was fair to do now. */
@@ -218,10 +266,31 @@ export class VirtioTransport implements DeviceLink {
   }
 
   ring(queue: number): void {
-    signalEventFd(this.#slot.doorbells[queue]!.fd)
+    if (this.#rung === 0) this.poll.later(this.#onRung)
+    this.#rung |= 1 << queue
+  }
+
+  #serveRung(): void {
+    const rung = this.#rung
+    this.#rung = 0
+    for (let queue = 0; queue < this.queues.length; queue++) if ((rung & (1 << queue)) !== 0) this.serve(queue)
+  }
+
+  publishIdly(queue: Virtqueue): void {
+    if (!queue.publish() || this.#owed) return
+    this.#owed = true
+    this.poll.atRest(this.#onRest)
+  }
+
+  /** Raises the interrupt that waits for another one, if there is one: nothing of it would be in a saved state. */
+  settle(): void {
+    if (this.#owed && this.#active) this.#interrupt(reg.INTERRUPT_USED_BUFFER)
+    this.#owed = false
   }
 
   #interrupt(reason: number): void {
+    // One interrupt makes a driver look at all queues (4.2.3.4).
+    if (reason === reg.INTERRUPT_USED_BUFFER) this.#owed = false
     // The status first: the guest reads it as soon as the line is up.
     Atomics.or(this.#words, page.W_INTERRUPT, reason)
     this.#words[page.W_INTERRUPTS]! += 1
@@ -257,8 +326,7 @@ export class VirtioTransport implements DeviceLink {
   /** Ends the device. Its page stays, without a device in it. */
   close(): void {
     this.#halt()
-    this.poll.remove(this.#slot.controlFd)
-    for (const doorbell of this.#slot.doorbells) this.poll.remove(doorbell.fd)
+    this.#unlisten()
     Atomics.store(this.#words, page.W_DEAD, 1)
     Atomics.notify(this.#words, page.W_DONE)
     this.device.close()

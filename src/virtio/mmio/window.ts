@@ -3,7 +3,7 @@
  * VIRTIO 1.2, section 4.2. Nothing here trusts the guest and nothing here throws: what the specification does not allow
  * is ignored and counted.
  */
-import { signalEventFd } from '../../host/event-fd.ts'
+import { ringBell } from '../../host/bell.ts'
 import type { GuestMemory } from '../../memory/guest-memory.ts'
 import { F_VERSION_1 } from '../features.ts'
 import type { VirtioSlot } from '../slot.ts'
@@ -204,7 +204,7 @@ export class MmioWindow {
       return
     }
     Atomics.add(this.#words, page.W_NOTIFIES, 1)
-    signalEventFd(doorbell.fd)
+    ringBell(doorbell.fd)
   }
 
   #setStatus(value: number): void {
@@ -285,6 +285,6 @@ export class MmioWindow {
     }
     for (let i = 0; i < size; i++) this.#config[offset + i] = data.getUint8(i)
     Atomics.store(words, page.W_CONFIG_WRITTEN, 1)
-    signalEventFd(this.#slot.controlFd)
+    ringBell(this.#slot.controlFd)
   }
 }

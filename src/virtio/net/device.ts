@@ -32,6 +32,8 @@ const FAIR_SHARE = 128
 /** Buffers that one frame may be spread over. */
 const MAX_MERGED = 64
 const MIN_FRAME = 14
+/** Bytes whose buffers the guest does not need back at once. */
+const LITTLE = 4096
 
 export class NetDevice implements VirtioDevice {
   readonly type = TYPE_NET
@@ -121,6 +123,7 @@ export class NetDevice implements VirtioDevice {
   #send(): boolean {
     const queue = this.#queues[TX_QUEUE]!
     let share = FAIR_SHARE
+    let bytes = 0
     this.#txWaits = false
     queue.quiet()
     do {
@@ -136,9 +139,12 @@ export class NetDevice implements VirtioDevice {
           this.#link.counters[metric.WAITS]! += 1
           return false
         }
+        bytes += this.#readable.byteLength
         queue.push(head, 0)
       }
-      this.#link.publish(queue)
+      // That it is gone is of little interest to a sender of little: an answer may say it, too.
+      if (bytes < LITTLE) this.#link.publishIdly(queue)
+      else this.#link.publish(queue)
       if (share === 0) return true
     } while (queue.rearm())
     return false

@@ -35,11 +35,18 @@ export class DeviceTable {
   readonly #poll: PollSet
   readonly #backends: Backends
   readonly #report: (device: number, report: string, times: number) => void
+  readonly #local: boolean
   readonly #devices = new Map<number, VirtioTransport>()
   readonly #paused = new Set<number>()
 
-  /** `report` hears of failures that are not the guest's. */
-  constructor(poll: PollSet, backends: Backends, report: (device: number, report: string, times: number) => void) {
+  /** `report` hears of failures that are not the guest's; `local`: the vCPU is on this thread as well. */
+  constructor(
+    poll: PollSet,
+    backends: Backends,
+    report: (device: number, report: string, times: number) => void,
+    local = false,
+  ) {
+    this.#local = local
     this.#poll = poll
     this.#backends = backends
     this.#report = report
@@ -57,6 +64,7 @@ export class DeviceTable {
   #perform(command: Exclude<Command, { do: 'attach' | 'end' }>): SavedValue {
     switch (command.do) {
       case 'pause':
+        this.device(command.device).settle()
         this.#paused.add(command.device)
         return null
       case 'resume':
@@ -88,7 +96,8 @@ export class DeviceTable {
     const made = makeDevice(description, this.#backends)
     try {
       const memory = GuestMemory.attach(slot.wasm)
-      const transport = new VirtioTransport(memory, slot, made, this.#poll, line, error => reporter.report(error))
+      const onError = (error: unknown): void => reporter.report(error)
+      const transport = new VirtioTransport(memory, slot, made, this.#poll, line, onError, this.#local)
       this.#devices.set(device, transport)
     } catch (error) {
       made.close()

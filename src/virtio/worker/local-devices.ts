@@ -16,7 +16,8 @@ export class LocalDevices implements DeviceHost {
 
   constructor(loop: MainLoop, backends: Backends, onReport: (report: DeviceReport) => void = () => {}) {
     this.#loop = loop
-    this.#table = new DeviceTable(loop.poll, backends, (device, message, times) => onReport({ device, message, times }))
+    const report = (device: number, message: string, times: number): void => onReport({ device, message, times })
+    this.#table = new DeviceTable(loop.poll, backends, report, true)
   }
 
   get alive(): boolean {
