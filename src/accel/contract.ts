@@ -112,6 +112,8 @@ export type InterruptTicket =
       readonly wasm: WebAssembly.Memory
       /** Lockstep: the line waits for the end of a slice. */
       readonly held: boolean
+      /** An eventfd that the vCPU's thread waits on when it sleeps, where it shares that with others (`MainLoop`). */
+      readonly wakeFd?: number
     }
 
 export interface DoorbellTicket {

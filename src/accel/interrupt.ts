@@ -15,5 +15,14 @@ export async function openInterrupt(ticket: InterruptTicket): Promise<InterruptL
     return { gsi, raise: () => signalEventFd(fd) }
   }
   const { openSoftInterrupt } = await import('../soft/interrupt.ts')
-  return { gsi: ticket.gsi, raise: openSoftInterrupt(ticket.wasm, ticket.gsi, ticket.held) }
+  const { gsi, wakeFd } = ticket
+  const raise = openSoftInterrupt(ticket.wasm, gsi, ticket.held)
+  if (wakeFd === undefined) return { gsi, raise }
+  return {
+    gsi,
+    raise: () => {
+      raise()
+      signalEventFd(wakeFd)
+    },
+  }
 }

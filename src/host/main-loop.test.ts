@@ -90,6 +90,25 @@ describe('one loop for a guest, its devices and Node', () => {
     closeFd(timer.fd)
   })
 
+  it('is woken by other threads', async () => {
+    loop = new MainLoop()
+    let turns = 0
+    loop.work = {
+      turn: () => {
+        turns++
+        return Number.POSITIVE_INFINITY
+      },
+    }
+    const { wakeFd } = loop
+    await sleep(20)
+    const before = turns
+    const code = `require('node:fs').writeSync(${wakeFd}, Buffer.from([1, 0, 0, 0, 0, 0, 0, 0]))`
+    const worker = new Worker(code, { eval: true })
+    await new Promise(resolve => worker.once('exit', resolve))
+    await nextTurn()
+    expect(turns).toBeGreaterThan(before)
+  })
+
   it('sleeps when there is nothing to do', async () => {
     loop = new MainLoop()
     let turns = 0

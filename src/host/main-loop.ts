@@ -9,6 +9,7 @@
  * registered only at its next pass, so a round may sleep only if no other callback ran in the pass that led to it.
  */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net'
+import { createEventFd, drainEventFd } from './event-fd.ts'
 import { closeFd } from './file.ts'
 import { check, sys, uv } from './libc.ts'
 import { POLLIN, PollSet } from './poll.ts'
@@ -64,6 +65,7 @@ export class MainLoop {
   readonly #bell: Socket
   readonly #bellFd: number
   #work: LoopWork | undefined
+  #wakeFd: number | undefined
   #held = false
   #libuvReady = false
   #closed = false
@@ -126,10 +128,23 @@ export class MainLoop {
     return true
   }
 
+  /** An eventfd with which other threads end its sleep. */
+  get wakeFd(): number {
+    this.#wakeFd ??= this.#listenForWakes()
+    return this.#wakeFd
+  }
+
+  #listenForWakes(): number {
+    const fd = createEventFd()
+    for (const set of [this.poll, this.#quiet]) set.add(fd, POLLIN, () => void drainEventFd(fd))
+    return fd
+  }
+
   /** Ends it; the devices' descriptors are their owners'. */
   close(): void {
     if (this.#closed) return
     this.#closed = true
+    if (this.#wakeFd !== undefined) closeFd(this.#wakeFd)
     this.#bell.destroy()
     closeFd(this.#bellFd)
   }

@@ -26,6 +26,6 @@ export interface VirtioSlot extends GivenSlot {
 /** What `VirtioMachineDevice.attach` puts into the machine's `MmioDescription.detail`. */
 export interface VirtioMmioDetail {
   readonly controlFd: number
-  /** The device lives on the vCPU's own thread: serves activation and reset at once. */
-  readonly serve?: () => void
+  /** On the vCPU's own thread: what serves activation and reset at once, for as long as the device lives there. */
+  readonly server?: () => (() => void) | undefined
 }

@@ -1,10 +1,12 @@
 /** The devices of a box. */
 import { dirname, resolve } from 'node:path'
+import type { InterruptTicket } from '../../accel/contract.ts'
 import type { MachineDevice } from '../../machine/device-slots.ts'
 import { GUEST_NETWORK, type NetworkDescription } from '../../net/description.ts'
 import { SnapshotFolder } from '../../snapshot/folder.ts'
 import type { SavedValue } from '../../virtio/device.ts'
 import type { DeviceDescription } from '../../virtio/worker/descriptions.ts'
+import type { DeviceHost } from '../../virtio/worker/device-host.ts'
 import { HostedDevice } from '../../virtio/worker/hosted-device.ts'
 import { type BoxFolder, Home } from '../home.ts'
 import { joinNetwork } from '../networks.ts'
@@ -21,6 +23,8 @@ export interface BoxDevices {
   readonly disk: HostedDevice
   /** What the guest is to be told about its network; null when it has none. */
   readonly network: GuestNetwork | null
+  /** Has the disk move to a thread of its own; only while the machine is paused. */
+  moveDisk(to: { readonly host: DeviceHost; readonly wakeFd: number }): Promise<void>
   /** Connections to the guest that are open now. */
   openConnections(): Promise<number>
   /** Changes to the network and questions about it: src/net/control.ts. Undefined: the box has none. */
@@ -43,6 +47,8 @@ export function boxDevices(folder: BoxFolder, record: BoxRecord, { shared, busy 
     all: net ? [...all, net] : all,
     disk: blk,
     network: net ? { ...GUEST_ADDRESSES, mac: macOf(record.id) } : null,
+    moveDisk: ({ host, wakeFd }) =>
+      blk.moveTo(host, slot => ({ ...slot, interrupt: { ...slot.interrupt, wakeFd } as InterruptTicket })),
     openConnections: async () => (await vsock.metrics()).connections ?? 0,
     ...(net ? { askNetwork: request => net.control({ link: request }) } : {}),
   }

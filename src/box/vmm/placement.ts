@@ -2,7 +2,7 @@
  * Which thread of a VMM runs what.
  *
  * One vCPU of the software CPU shares the main thread with its devices: then a guest that does little costs a process and nothing else, and a
- * request from the guest is served without waking anybody. Everything else has threads: vCPUs one each; the small devices share one; disk and network
+ * request from the guest is served without waking anybody. A disk that keeps it waiting moves to a thread of its own while the guest runs. Everything else has threads: vCPUs one each; the small devices share one; disk and network
  * card have one each where the host has cores for them beside the vCPUs, and share it too where they would only take turns. A thread adds some 20 ms and
  * 8 MiB to every start.
  */
@@ -24,6 +24,8 @@ export interface Placement {
   readonly shared: DeviceHost
   /** For one that may do much. */
   busy(): DeviceHost
+  /** For one that turns out to keep the vCPU of the same thread waiting: a thread, and what it needs to reach that vCPU. */
+  away?(): Promise<{ readonly host: DeviceHost; readonly wakeFd: number }>
 }
 
 /** `many` puts every machine on threads of its own: to compare, and for guests that keep their disk or network card busy. */
@@ -41,11 +43,17 @@ export function placementFor({ accel }: Pick<LaunchPlan, 'accel'>, cpus: number)
 function onThisThread(): Placement {
   const loop = new MainLoop()
   const shared = new LocalDevices(loop, deviceBackends, onReport)
-  return { vcpus: [new LocalVcpu(loop)], shared, busy: () => shared }
+  const away = async () => {
+    const host = newWorker()
+    await host.ready()
+    return { host, wakeFd: loop.wakeFd }
+  }
+  return { vcpus: [new LocalVcpu(loop)], shared, busy: () => shared, away }
 }
 
+const newWorker = (): DeviceWorker => new DeviceWorker(assetUrl('device.worker.cjs'), onReport)
+
 function onThreads(cpus: number): Placement {
-  const newWorker = (): DeviceWorker => new DeviceWorker(assetUrl('device.worker.cjs'), onReport)
   const shared = newWorker()
   let spare = availableParallelism() - cpus - 1
   return { vcpus: startVcpuThreads(cpus), shared, busy: () => (spare-- > 0 ? newWorker() : shared) }

@@ -24,7 +24,7 @@ import { type BoxDevices, boxDevices } from './devices.ts'
 import { growDisk, guestInfo, nameGuest, refreshGuest, shutDownGuest, syncGuest } from './identity.ts'
 import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, SnapshotRequest, TakenSnapshot } from './launch.ts'
 import { BoxLimits } from './limits.ts'
-import { placementFor } from './placement.ts'
+import { type Placement, placementFor } from './placement.ts'
 import { residentMemory } from './resident.ts'
 import { openSaved, restoredMemory } from './restored-memory.ts'
 import { type SnapshotParts, VmmSnapshots } from './snapshots.ts'
@@ -148,8 +148,33 @@ export class Vmm {
       removePending(folder)
       machine.start()
     }
+    devices.disk.whenBusy(() => void vmm.#relieve(placement))
     vmm.#stages.runningMs = sinceStart()
     return vmm
+  }
+
+  /** A disk that keeps the guest waiting works beside it from now on. */
+  async #relieve({ away }: Placement): Promise<void> {
+    if (!away) return
+    try {
+      const thread = await away()
+      await this.#snapshots.inTurn(async () => {
+        if (this.#machine.phase !== 'running') {
+          // Nobody lives there, and it ends with its last device.
+          thread.host.reserve()
+          await thread.host.release()
+          return
+        }
+        await this.#machine.pause()
+        await this.#devices.moveDisk(thread)
+        await this.#machine.resume()
+        process.stderr.write('the disk kept the guest waiting: it has a thread of its own now\n')
+      })
+    } catch (error) {
+      // Its disk is on neither side.
+      const message = `its disk could not be given a thread: ${(error as Error).message}`
+      await this.stop({ reason: 'vmm-failed', message, exitCode: null }, 0)
+    }
   }
 
   get stages(): BootStages {

@@ -6,7 +6,8 @@ import { MmioWindow } from './window.ts'
 
 /** A `MmioHandlerFactory` of the machine. */
 export function virtioMmioHandler(description: { readonly slot: GivenSlot; readonly detail: unknown }): MmioWindow {
-  const { controlFd, serve } = description.detail as VirtioMmioDetail
-  const handshake = serve ? new InlineHandshake(serve) : new ThreadHandshake(controlFd)
+  const { controlFd, server } = description.detail as VirtioMmioDetail
+  const elsewhere = new ThreadHandshake(controlFd)
+  const handshake = server ? new InlineHandshake(server, elsewhere) : elsewhere
   return new MmioWindow(GuestMemory.attach(description.slot.wasm), { ...description.slot, controlFd }, handshake)
 }

@@ -33,18 +33,23 @@ export class ThreadHandshake implements Handshake {
   }
 }
 
-/** The device lives in this thread: micro-guests, teaching, tests. */
+/** The device lives in this thread, unless it has moved away: machines of one thread, tests. */
 export class InlineHandshake implements Handshake {
-  readonly #serve: () => void
+  readonly #server: () => (() => void) | undefined
+  readonly #elsewhere: Handshake
 
-  constructor(serve: () => void) {
-    this.#serve = serve
+  /** `server` gives what serves the device here; undefined: it lives in another thread by now. */
+  constructor(server: () => (() => void) | undefined, elsewhere: Handshake) {
+    this.#server = server
+    this.#elsewhere = elsewhere
   }
 
   request(words: Int32Array, command: number): boolean {
+    const serve = this.#server()
+    if (!serve) return this.#elsewhere.request(words, command)
     Atomics.store(words, W_COMMAND, command)
     Atomics.add(words, W_REQUEST, 1)
-    this.#serve()
+    serve()
     return true
   }
 }

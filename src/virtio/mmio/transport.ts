@@ -14,6 +14,7 @@ import { GUEST_FAULTS, GuestFault, VirtioError } from '../errors.ts'
 import { F_EVENT_IDX, F_INDIRECT_DESC, featureWord, TRANSPORT_FEATURES } from '../features.ts'
 import { type QueuePosition, type QueueSetup, Virtqueue } from '../queue/virtqueue.ts'
 import type { VirtioSlot } from '../slot.ts'
+import type { DeviceLoad } from './load.ts'
 import * as page from './page.ts'
 import * as reg from './registers.ts'
 
@@ -33,7 +34,7 @@ export class VirtioTransport implements DeviceLink {
   readonly #line: InterruptLine
   readonly #onError: (error: unknown) => void
   readonly #dirty: DirtyLog
-  readonly #local: boolean
+  readonly #load: DeviceLoad | undefined
   #active = false
   /** Queues to be looked at in the next turn, a bit each. */
   #rung = 0
@@ -46,8 +47,8 @@ export class VirtioTransport implements DeviceLink {
   readonly #onRest = (): void => this.settle()
 
   /**
-   * `onError` hears of failures that are not the guest's: bugs, and host errors that no request could carry. `local`: the vCPU runs on this
-   * thread, too, and nobody else rings.
+   * `onError` hears of failures that are not the guest's: bugs, and host errors that no request could carry. `load`: the vCPU runs on this
+   * thread, too, and nobody else rings; it hears how long the device keeps it waiting.
    */
   constructor(
     memory: GuestMemory,
@@ -56,7 +57,7 @@ export class VirtioTransport implements DeviceLink {
     poll: PollSet,
     line: InterruptLine,
     onError: (error: unknown) => void,
-    local = false,
+    load?: DeviceLoad,
   ) {
     if (device.queueSizes.length > page.MAX_QUEUES || slot.doorbells.length !== device.queueSizes.length) {
       throw new VirtioError(
@@ -78,14 +79,14 @@ export class VirtioTransport implements DeviceLink {
     this.#dirty = dirty
     this.queues = device.queueSizes.map((size, index) => new Virtqueue(memory, dirty, index, size))
     this.#fillPage()
-    this.#local = local
+    this.#load = load
     this.#listen()
     device.attach(this)
   }
 
   #listen(): void {
     const { controlFd, doorbells } = this.#slot
-    if (this.#local) {
+    if (this.#load) {
       hearBell(controlFd, () => this.serveControl())
       for (const [queue, { fd }] of doorbells.entries()) hearBell(fd, () => this.#kicked(queue))
     } else {
@@ -105,7 +106,7 @@ export class VirtioTransport implements DeviceLink {
   #unlisten(): void {
     const { controlFd, doorbells } = this.#slot
     for (const fd of [controlFd, ...doorbells.map(doorbell => doorbell.fd)]) {
-      if (this.#local) hearBell(fd, undefined)
+      if (this.#load) hearBell(fd, undefined)
       else this.poll.remove(fd)
     }
   }
@@ -231,7 +232,7 @@ export class VirtioTransport implements DeviceLink {
   serveQueue(queue: number): boolean {
     if (!this.#active) return false
     try {
-      return this.device.notified(queue)
+      return this.#load ? this.#load.measure(this.device, queue) : this.device.notified(queue)
     } catch (error) {
       this.fail(error)
       return false

@@ -5,7 +5,7 @@ import { PollSet } from '../../host/poll.ts'
 import { GuestMemory } from '../../memory/guest-memory.ts'
 import { DEVICES_BASE } from '../../memory/layout.ts'
 import type { VirtioDevice } from '../device.ts'
-import { InlineHandshake } from '../mmio/handshake.ts'
+import { InlineHandshake, ThreadHandshake } from '../mmio/handshake.ts'
 import { pageMetrics } from '../mmio/page.ts'
 import { QUEUE_NOTIFY } from '../mmio/registers.ts'
 import { VirtioTransport } from '../mmio/transport.ts'
@@ -44,7 +44,8 @@ export class DeviceBench<Device extends VirtioDevice = VirtioDevice> {
     this.transport = new VirtioTransport(this.memory, this.slot, device, this.poll, line, error =>
       this.errors.push(error),
     )
-    const handshake = new InlineHandshake(() => this.transport.serveControl())
+    const serve = (): void => this.transport.serveControl()
+    const handshake = new InlineHandshake(() => serve, new ThreadHandshake(this.slot.controlFd))
     this.driver = new DriverModel(
       this.memory,
       new MmioWindow(this.memory, this.slot, handshake),

@@ -19,6 +19,8 @@ export interface DeviceHost {
   send(command: Exclude<Command, { do: 'end' }>): Promise<SavedValue>
   /** Called when it has ended, whatever the reason. */
   onEnd(tell: () => void): void
+  /** Has `tell` called, once, when a device keeps the vCPU of its thread waiting: where that can be. */
+  whenBusy?(device: number, tell: () => void): void
   /** For a vCPU on the same thread: what serves activation and reset of a device. */
   handshake?(device: number): () => void
 }

@@ -4,6 +4,7 @@ import type { PollSet } from '../../host/poll.ts'
 import { GuestMemory } from '../../memory/guest-memory.ts'
 import type { SavedValue } from '../device.ts'
 import { VirtioError } from '../errors.ts'
+import { DeviceLoad } from '../mmio/load.ts'
 import { restoreTransport, saveTransport } from '../mmio/state.ts'
 import { VirtioTransport } from '../mmio/transport.ts'
 import { type Backends, makeDevice } from './descriptions.ts'
@@ -35,18 +36,18 @@ export class DeviceTable {
   readonly #poll: PollSet
   readonly #backends: Backends
   readonly #report: (device: number, report: string, times: number) => void
-  readonly #local: boolean
+  readonly #onBusy: ((device: number) => void) | undefined
   readonly #devices = new Map<number, VirtioTransport>()
   readonly #paused = new Set<number>()
 
-  /** `report` hears of failures that are not the guest's; `local`: the vCPU is on this thread as well. */
+  /** `report` hears of failures that are not the guest's; `onBusy`, where the vCPU is on this thread as well, of devices that keep it waiting. */
   constructor(
     poll: PollSet,
     backends: Backends,
     report: (device: number, report: string, times: number) => void,
-    local = false,
+    onBusy?: (device: number) => void,
   ) {
-    this.#local = local
+    this.#onBusy = onBusy
     this.#poll = poll
     this.#backends = backends
     this.#report = report
@@ -97,7 +98,9 @@ export class DeviceTable {
     try {
       const memory = GuestMemory.attach(slot.wasm)
       const onError = (error: unknown): void => reporter.report(error)
-      const transport = new VirtioTransport(memory, slot, made, this.#poll, line, onError, this.#local)
+      const onBusy = this.#onBusy
+      const load = onBusy && new DeviceLoad(() => onBusy(device))
+      const transport = new VirtioTransport(memory, slot, made, this.#poll, line, onError, load)
       this.#devices.set(device, transport)
     } catch (error) {
       made.close()

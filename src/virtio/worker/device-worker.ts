@@ -104,6 +104,12 @@ export class DeviceWorker implements DeviceHost {
     return this.#nextDevice++
   }
 
+  /** Resolves when the thread serves commands. */
+  async ready(): Promise<void> {
+    // To a device that there is not: nothing else changes.
+    await this.send({ do: 'resume', device: -1 })
+  }
+
   async release(): Promise<void> {
     this.#devices--
     if (this.#devices === 0) await this.end()

@@ -18,8 +18,8 @@ export class HostedDevice {
   readonly name: string
   readonly queues: number
   readonly description: DeviceDescription
-  readonly #host: DeviceHost
-  readonly #number: number
+  #host: DeviceHost
+  #number: number
   #slot: VirtioSlot | undefined
   #counterNames: readonly string[] = []
   #attached = false
@@ -50,25 +50,58 @@ export class HostedDevice {
       ...{ shared: { registers: shared.registers }, controlFd },
     }
     this.#slot = slot
-    // A vCPU that waits for a worker that has crashed would wait for ever.
-    const { words } = new RegisterPage(GuestMemory.attach(wasm), shared.registers)
-    this.#host.onEnd(() => {
-      Atomics.store(words, W_DEAD, 1)
-      Atomics.notify(words, W_DONE)
-    })
-    const names = await this.#host.send({
-      ...{ do: 'attach', device: this.#number, slot, description: this.description },
-    } as const)
-    this.#attached = true
-    const serve = this.#host.handshake?.(this.#number)
-    this.#counterNames = names as readonly string[]
+    await this.#make(slot)
+    const server = (): (() => void) | undefined => this.#host.handshake?.(this.#number)
+    // A function cannot be sent to a vCPU's worker, and needs not.
+    const isHere = server() !== undefined
     return {
       kind: 'virtio-mmio',
       address,
       size: WINDOW_SIZE,
       slot: given,
-      detail: { controlFd, ...(serve ? { serve } : {}) },
+      detail: { controlFd, ...(isHere ? { server } : {}) },
     }
+  }
+
+  async #make(slot: VirtioSlot): Promise<void> {
+    const host = this.#host
+    // A vCPU that waits for a worker that has crashed would wait for ever.
+    const { words } = new RegisterPage(GuestMemory.attach(slot.wasm), slot.shared.registers)
+    host.onEnd(() => {
+      if (this.#host !== host) return
+      Atomics.store(words, W_DEAD, 1)
+      Atomics.notify(words, W_DONE)
+    })
+    const { description } = this
+    this.#counterNames = (await host.send({
+      ...{ do: 'attach', device: this.#number, slot, description },
+    } as const)) as readonly string[]
+    this.#attached = true
+  }
+
+  /** `tell` is called, once, when the device keeps the vCPU of its own thread waiting: `moveTo` helps. */
+  whenBusy(tell: () => void): void {
+    this.#host.whenBusy?.(this.#number, tell)
+  }
+
+  /**
+   * Has the device live elsewhere from now on; only while it is paused. `change` is made to what it gets of the machine. It is opened anew there: for devices
+   * that nobody outside is connected to.
+   */
+  async moveTo(host: DeviceHost, change: (slot: VirtioSlot) => VirtioSlot): Promise<void> {
+    const slot = change(this.#slot!)
+    const state = await this.#host.send({ do: 'save', device: this.#number })
+    const { counters } = new RegisterPage(GuestMemory.attach(slot.wasm), slot.shared.registers)
+    const counted = counters.slice()
+    await this.#host.send({ do: 'close', device: this.#number })
+    this.#attached = false
+    await this.#host.release()
+    this.#host = host
+    this.#number = host.reserve()
+    this.#slot = slot
+    await this.#make(slot)
+    await host.send({ do: 'restore', device: this.#number, state })
+    counters.set(counted)
   }
 
   async pause(): Promise<void> {

@@ -10,6 +10,7 @@ import type { Command } from './protocol.ts'
 export class LocalDevices implements DeviceHost {
   readonly #loop: MainLoop
   readonly #table: DeviceTable
+  readonly #busy = new Map<number, () => void>()
   #devices = 0
   #nextDevice = 0
   #alive = true
@@ -17,7 +18,7 @@ export class LocalDevices implements DeviceHost {
   constructor(loop: MainLoop, backends: Backends, onReport: (report: DeviceReport) => void = () => {}) {
     this.#loop = loop
     const report = (device: number, message: string, times: number): void => onReport({ device, message, times })
-    this.#table = new DeviceTable(loop.poll, backends, report, true)
+    this.#table = new DeviceTable(loop.poll, backends, report, device => this.#busy.get(device)?.())
   }
 
   get alive(): boolean {
@@ -36,6 +37,10 @@ export class LocalDevices implements DeviceHost {
   /** Activation and reset are served within the guest's access: nobody could wait for them on this thread. */
   handshake(device: number): () => void {
     return () => this.#table.device(device).serveControl()
+  }
+
+  whenBusy(device: number, tell: () => void): void {
+    this.#busy.set(device, tell)
   }
 
   /** They end with this thread. */

@@ -4,16 +4,21 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, it, vi } from 'vitest'
 import { assetUrl } from '../../host/assets.ts'
 import { drainEventFd } from '../../host/event-fd.ts'
+import { MainLoop } from '../../host/main-loop.ts'
 import { POLLIN, PollSet } from '../../host/poll.ts'
 import { GuestMemory } from '../../memory/guest-memory.ts'
+import type { VirtioDevice } from '../device.ts'
 import { virtioMmioHandler } from '../mmio/handler.ts'
+import { DeviceLoad } from '../mmio/load.ts'
 import { INTERRUPT_ACK, INTERRUPT_STATUS, STATUS, STATUS_NEEDS_RESET } from '../mmio/registers.ts'
 import type { VirtioSlot } from '../slot.ts'
 import { closeSlot, makeSlot } from '../testing/bench.ts'
 import { blkHeader, IN, OUT } from '../testing/blk-driver.ts'
 import { DriverModel } from '../testing/driver.ts'
+import { RawFile } from '../testing/raw-file.ts'
 import { DeviceWorker } from './device-worker.ts'
 import { HostedDevice } from './hosted-device.ts'
+import { LocalDevices } from './local-devices.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-worker-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -97,6 +102,56 @@ describe('a device worker', () => {
     await rng.close()
     expect(worker.alive).toBe(false)
     ;[...slots, slot].forEach(closeSlot)
+  })
+
+  it("takes over a disk from the machine's own thread, which goes on where it was", async () => {
+    const memory = GuestMemory.create(32)
+    const loop = new MainLoop()
+    const here = new LocalDevices(loop, { disk: ({ path }) => new RawFile(path) })
+    const path = disk('moving')
+    const device = new HostedDevice(here, { kind: 'blk', disk: { path, format: 'raw' } })
+    const slot = makeSlot(memory, 0, device.queues)
+    const driver = new DriverModel(memory, virtioMmioHandler(await device.attach(slot)))
+    driver.start(1)
+    blk(driver, slot, OUT, 3, new Uint8Array(512).fill(5))
+    await device.pause()
+    // Asked for while it stands still: the new thread has to find it.
+    const pending = driver.space(512)
+    driver.queues[0]!.add([driver.buffer(blkHeader(IN, 3)), pending, driver.space(1)])
+    driver.queues[0]!.ring()
+    expect(driver.queues[0]!.takeUsed()).toEqual([])
+    await device.moveTo(new DeviceWorker(assetUrl('device.worker.cjs')), given => given)
+    expect(here.alive).toBe(false)
+    await device.resume()
+    awaitInterrupt(slot)
+    expect(driver.queues[0]!.takeUsed()).toHaveLength(1)
+    expect(driver.bytes(pending)[0]).toBe(5)
+    expect(await device.metrics()).toMatchObject({ reads: 1, writes: 1 })
+    // Doorbells, resets and a new start reach it over there.
+    driver.write(STATUS, 0)
+    expect(driver.status).toBe(0)
+    driver.start(1)
+    blk(driver, slot, OUT, 4, new Uint8Array(512).fill(6))
+    expect(readFileSync(path).subarray(3 * 512, 5 * 512)).toEqual(
+      Buffer.concat([Buffer.alloc(512, 5), Buffer.alloc(512, 6)]),
+    )
+    await device.close()
+    loop.close()
+    closeSlot(slot)
+  })
+
+  it('hears of a device that keeps its thread waiting, once', () => {
+    const told = vi.fn()
+    const load = new DeviceLoad(told)
+    const takes = (ms: number) =>
+      ({
+        notified: () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms) === 'ok',
+      }) as unknown as VirtioDevice
+    for (let i = 0; i < 5; i++) load.measure(takes(1), 0)
+    expect(told).not.toHaveBeenCalled()
+    load.measure(takes(20), 0)
+    load.measure(takes(20), 0)
+    expect(told).toHaveBeenCalledTimes(1)
   })
 
   it('resets from a vCPU thread only when the device has let go of its queues', async () => {
