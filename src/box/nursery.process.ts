@@ -1,0 +1,149 @@
+/**
+ * A process that many VMM processes come from. It loads all that they need, opens the snapshot that they go on from, and forks once per
+ * box: what it loaded, compiled and mapped is theirs too, and memory holds it once. It ends when all of them are ready.
+ *
+ *   owner ── plan ──> nursery ── fork ──> VMM of a box: log, lock, devices, resume ──┐
+ *     ^                  └─ waits until all are ready, says who died                 │
+ *     └─────────────────────── a line of JSON each <─────────────────────────────────┘
+ *
+ * Nothing that has to do with Node's event loop happens here: all of it would be in every child. So everything blocks.
+ */
+import { closeSync, openSync, readSync, writeSync } from 'node:fs'
+import { Socket } from 'node:net'
+import { resolve } from 'node:path'
+import { type ChildEnd, dieWith, endedChild, forkProcess, openPipe, standAlone } from '../host/fork.ts'
+import { lockUp } from '../host/jail.ts'
+import { SnapshotStore } from '../snapshot/store.ts'
+import { wasmModule } from '../wasm/loader.ts'
+import { BoxFolder } from './home.ts'
+import type { NurseryMessage, NurseryPlan, VmmMessage } from './vmm/launch.ts'
+import { type MappedMachine, mapSaved } from './vmm/restored-memory.ts'
+import { serveBox, type VmmOwner } from './vmm/serve.ts'
+
+/** The channel to the process that started this one. */
+const CHANNEL = 3
+
+/** Short lines: the kernel takes them whole, whoever else writes. */
+const say = (message: NurseryMessage): void => void writeSync(CHANNEL, `${JSON.stringify(message)}\n`)
+
+/** One line, from before which nothing was read. */
+function readPlan(): NurseryPlan {
+  const chunks: Buffer[] = []
+  for (;;) {
+    const chunk = Buffer.alloc(65536)
+    const length = readSync(CHANNEL, chunk)
+    chunks.push(chunk.subarray(0, length))
+    // Its owner ended, or has changed its mind.
+    if (length === 0) process.exit(0)
+    if (chunk[length - 1] === 10) return JSON.parse(Buffer.concat(chunks).toString()) as NurseryPlan
+  }
+}
+
+async function main(): Promise<void> {
+  lockUp()
+  wasmModule('cpu')
+  const { launch, boxes } = readPlan()
+  let mapped: MappedMachine
+  const folders = boxes.map(({ path, id }) => new BoxFolder(path, id))
+  try {
+    mapped = await mapSaved(new SnapshotStore(resolve(folders[0]!.path, '../..')), launch.restore!, launch.accel)
+  } catch (error) {
+    const { code, message } = error as Error & { code?: string }
+    say({ type: 'all-failed', code: code ?? 'VMM_FAILED', message })
+    process.exit(1)
+  }
+  const nursery = process.pid
+  // Every child holds one end until it is ready; the other end is closed for us when all have let go.
+  const waiting = openPipe()
+  const processes = new Map<number, string>()
+  for (const [index, folder] of folders.entries()) {
+    let pid: number
+    try {
+      pid = forkProcess()
+    } catch (error) {
+      say({ type: 'unable', boxes: boxes.slice(index).map(({ id }) => id), message: (error as Error).message })
+      break
+    }
+    if (pid === 0) {
+      closeSync(waiting.read)
+      return becomeVmm(folder, nursery, waiting.write, plan => serveBox(folder, plan, Promise.resolve(launch), mapped))
+    }
+    processes.set(pid, folder.id)
+  }
+  closeSync(waiting.write)
+  readSync(waiting.read, Buffer.alloc(1))
+  for (let end = endedChild(); end; end = endedChild()) {
+    const box = processes.get(end.pid)
+    if (box !== undefined) say({ type: 'ended', box, how: describe(end) })
+  }
+  say({ type: 'done' })
+  process.exit(0)
+}
+
+const describe = ({ status, signal }: ChildEnd): string => (signal === null ? `exit status ${status}` : `signal ${signal}`)
+
+/** In a child: what belongs to one box. */
+async function becomeVmm(
+  folder: BoxFolder,
+  nursery: number,
+  waiting: number,
+  serve: (owner: VmmOwner) => Promise<never>,
+): Promise<void> {
+  // Nobody would say that it died.
+  dieWith(nursery)
+  const log = openSync(folder.vmmLog, 'w', 0o600)
+  standAlone(log)
+  closeSync(log)
+  const owner = new ChannelOwner(folder.id, () => {
+    dieWith(0)
+    closeSync(waiting)
+  })
+  await serve(owner)
+}
+
+/** The owner, over the channel that all children share: nobody may shut it down, only let go of it. */
+class ChannelOwner implements VmmOwner {
+  readonly #box: string
+  readonly #onReady: () => void
+  readonly #socket = new Socket({ fd: CHANNEL, allowHalfOpen: true })
+  #gone = false
+  #onGone: () => void = () => {}
+
+  constructor(box: string, onReady: () => void) {
+    this.#box = box
+    this.#onReady = onReady
+    const gone = (): void => {
+      if (this.#gone) return
+      this.#gone = true
+      this.#onGone()
+    }
+    for (const event of ['end', 'error'] as const) this.#socket.on(event, gone)
+    // Nothing comes any more but the end.
+    this.#socket.resume()
+    this.#socket.unref()
+  }
+
+  tell(message: VmmMessage): Promise<void> {
+    const line: NurseryMessage = { box: this.#box, ...message }
+    return new Promise(resolve => {
+      // Whoever waits for us hears of it after the owner has.
+      const said = (): void => {
+        if (message.type === 'ready') this.#onReady()
+        resolve()
+      }
+      if (this.#socket.destroyed) said()
+      else this.#socket.write(`${JSON.stringify(line)}\n`, said)
+    })
+  }
+
+  onGone(listener: () => void): void {
+    this.#onGone = listener
+    if (this.#gone) listener()
+  }
+
+  leave(): void {
+    this.#socket.destroy()
+  }
+}
+
+void main()
