@@ -20,9 +20,9 @@ export function wasmModule(name: string): WebAssembly.Module {
   return module
 }
 
-/** With the machine code of the build, where there is some that this V8 takes. */
+/** With the machine code of the build, where there is some that this V8 takes: there is code for either set of flags that we start Node with. */
 function builtModule(name: string, bytes: Uint8Array): WebAssembly.Module | undefined {
-  const path = assetPath(`wasm/${name}.code`)
+  const path = assetPath(`wasm/${name}.${process.execArgv.includes('--single-threaded') ? 'forkable.code' : 'code'}`)
   return existsSync(path) ? moduleFromCode(readFileSync(path), bytes) : undefined
 }
 
