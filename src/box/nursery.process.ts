@@ -12,6 +12,7 @@ import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { resolve } from 'node:path'
 import { type ChildEnd, dieWith, endedChild, forkProcess, openPipe, standAlone } from '../host/fork.ts'
+import { tidyHeap } from '../host/heap.ts'
 import { lockUp } from '../host/jail.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
 import { wasmModule } from '../wasm/loader.ts'
@@ -52,6 +53,7 @@ async function main(): Promise<void> {
     say({ type: 'all-failed', code: code ?? 'VMM_FAILED', message })
     process.exit(1)
   }
+  tidyHeap()
   const nursery = process.pid
   // Every child holds one end until it is ready; the other end is closed for us when all have let go.
   const waiting = openPipe()

@@ -12,4 +12,4 @@ const V8_THREADS = 4
 export const VMM_NODE_OPTIONS: readonly string[] = [`--v8-pool-size=${Math.min(V8_THREADS, availableParallelism())}`]
 
 /** And for a nursery. */
-export const NURSERY_NODE_OPTIONS: readonly string[] = FORKABLE_NODE_OPTIONS
+export const NURSERY_NODE_OPTIONS: readonly string[] = [...FORKABLE_NODE_OPTIONS, '--max-semi-space-size=1']
