@@ -1,4 +1,4 @@
-import { readFileSync, mkdtempSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { Box } from '../src/box/box.ts'
 import { Runtime } from '../src/box/runtime.ts'
 const count = Number(process.argv[2] ?? 10)

@@ -8,11 +8,16 @@
  *
  * Nothing that has to do with Node's event loop happens here: all of it would be in every child. So everything blocks.
  */
+import * as cluster from 'node:cluster'
+import * as crypto from 'node:crypto'
+import * as dgram from 'node:dgram'
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
-import { Socket } from 'node:net'
+import * as net from 'node:net'
 import { resolve } from 'node:path'
+import * as readline from 'node:readline'
+import { loadAccelerator } from '../accel/select.ts'
 import { type ChildEnd, dieWith, endedChild, forkProcess, openPipe, standAlone } from '../host/fork.ts'
-import { tidyHeap } from '../host/heap.ts'
+import { mapLargeBuffers, tidyHeap } from '../host/heap.ts'
 import { lockUp } from '../host/jail.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
 import { wasmModule } from '../wasm/loader.ts'
@@ -40,9 +45,20 @@ function readPlan(): NurseryPlan {
   }
 }
 
-async function main(): Promise<void> {
-  lockUp()
+/** What would be loaded when it is first used, in every child again. */
+async function loadEverything(): Promise<void> {
   wasmModule('cpu')
+  // These stand for what is loaded when something of it is looked at (scripts/build.ts). Servers need `cluster`.
+  for (const module of [cluster, crypto, dgram, net, readline]) Object.values(module)
+  void performance.now()
+  await loadAccelerator('soft')
+  await import('../soft/lockstep.ts')
+}
+
+async function main(): Promise<void> {
+  mapLargeBuffers()
+  lockUp()
+  await loadEverything()
   const { launch, boxes } = readPlan()
   let mapped: MappedMachine
   const folders = boxes.map(({ path, id }) => new BoxFolder(path, id))
@@ -107,7 +123,7 @@ async function becomeVmm(
 class ChannelOwner implements VmmOwner {
   readonly #box: string
   readonly #onReady: () => void
-  readonly #socket = new Socket({ fd: CHANNEL, allowHalfOpen: true })
+  readonly #socket = new net.Socket({ fd: CHANNEL, allowHalfOpen: true })
   #gone = false
   #onGone: () => void = () => {}
 

@@ -116,7 +116,9 @@ export class Nursery {
             return done()
         }
       }
-      const lines = createInterface({ input: this.#channel }).on('line', line => hear(JSON.parse(line) as NurseryMessage))
+      const lines = createInterface({ input: this.#channel })
+        .on('line', line => hear(JSON.parse(line) as NurseryMessage))
+        .on('error', () => {}) // its process ended: see below
       this.#process.once('error', error => broken(`the nursery cannot be started: ${error.message}`))
       // What was said before is heard first.
       this.#process.once('exit', (code, signal) => {

@@ -155,6 +155,9 @@ function declareOptional<Args extends unknown[], Result>(name: string, result: s
 /** Gives what malloc() keeps and nobody uses back to the host; glibc only. */
 export const trimAllocator = declareOptional<[number], number>('malloc_trim', 'int', ['uint64'])
 
+/** Settings of malloc(); glibc only. */
+export const setAllocator = declareOptional<[number, number], number>('mallopt', 'int', ['int', 'int'])
+
 /** Node's event loop, through the functions that Node exports to native addons. */
 export const uv = {
   default_loop: declareOptional<[], unknown>('uv_default_loop', 'void*', []),
