@@ -12,12 +12,15 @@ const LARGE = 32 * 1024
  */
 export const mapLargeBuffers = (): void => void setAllocator?.(M_MMAP_THRESHOLD, LARGE)
 
-/** Collects all garbage of this process, and gives pages that hold nothing back to the host. */
+/**
+ * Collects all garbage of this process, and gives pages that hold nothing back to the host. Objects are moved together: pages that keep theirs would be
+ * swept later, in every child. Bytecode stays, however long ago it last ran.
+ */
 export function tidyHeap(): void {
-  setFlagsFromString('--expose-gc')
-  // What a collection frees in C++ may let go of more.
+  for (const flag of ['--expose-gc', '--compact-on-every-full-gc', '--no-flush-bytecode']) setFlagsFromString(flag)
   const collect = runInNewContext('gc') as () => void
+  // What a collection frees in C++ may let go of more.
   for (let i = 0; i < 2; i++) collect()
-  setFlagsFromString('--no-expose-gc')
+  for (const flag of ['--no-expose-gc', '--no-compact-on-every-full-gc', '--flush-bytecode']) setFlagsFromString(flag)
   trimAllocator?.(0)
 }
