@@ -4,5 +4,5 @@ import { nativeCodeOf } from '../src/wasm/native-code.ts'
 import { bytecodeOf } from './bytecode.ts'
 
 const [path, output] = process.argv.slice(2) as [string, string]
-const code = path.endsWith('.wasm') ? nativeCodeOf(readFileSync(path)) : bytecodeOf(path)
+const code = path.endsWith('.wasm') ? nativeCodeOf(readFileSync(path)) : bytecodeOf(path, true)
 if (code) writeFileSync(output, code)
