@@ -30,6 +30,9 @@ const PR_SET_PDEATHSIG = 1
 const SIGKILL = 9
 const O_CLOEXEC = 0o2000000
 
+/** Whether V8 has no threads in this process, as `FORKABLE_NODE_OPTIONS` ask for: it compiles nothing by the way, and code has other flags. */
+export const v8IsSingleThreaded = (): boolean => process.execArgv.includes('--single-threaded')
+
 /** Whether this Node could be forked if it was started for it: libuv's functions are there, and it is Linux. */
 export const forkIsAvailable = (): boolean =>
   process.platform === 'linux' && uv.default_loop !== undefined && uv.loop_fork !== undefined
