@@ -319,6 +319,8 @@ export class Box extends EventEmitter<BoxEvents> {
       const ref = await this.#forkPoint()
       const manifest = store.find(ref.owner, ref.id)
       const boxes: Box[] = []
+      // It loads its code while the boxes are made.
+      const nursery = count >= FEWEST_NURSED && canNurse(manifest, this.config.cpus) ? Nursery.open() : undefined
       try {
         for (let i = 0; i < count; i++) {
           const { detach, autoRemove } = options
@@ -329,9 +331,10 @@ export class Box extends EventEmitter<BoxEvents> {
           })
           boxes.push(new Box(this.#runtime, folder, readRecord(folder)))
         }
-        const left = await Box.#startTogether(boxes)
+        const left = nursery ? await Box.#startTogether(boxes, nursery) : boxes
         await inParallel(left, STARTS_AT_A_TIME, box => box.start())
       } catch (error) {
+        await nursery?.close()
         for (const box of boxes) await box.remove({ force: true }).catch(() => {})
         throw error
       } finally {
@@ -343,26 +346,29 @@ export class Box extends EventEmitter<BoxEvents> {
   }
 
   /** Starts boxes that go on from the same snapshot in processes that share what they can. Those that have to be started by themselves are left. */
-  static async #startTogether(boxes: readonly Box[]): Promise<readonly Box[]> {
-    const [first] = boxes
-    if (!first || boxes.length < FEWEST_NURSED) return boxes
+  static async #startTogether(boxes: readonly Box[], nursery: Nursery): Promise<readonly Box[]> {
+    const first = boxes[0]!
     const plan = await prepareGuest(first.#runtime, first.#record, first.#folder)
-    if (!canNurse(plan, first.config.cpus)) return boxes
     const locks: ProcessLock[] = []
     try {
-      for (const { name, folder } of boxes) locks.push(await acquire(folder.operationLock, `box '${name}'`, OPERATION_WAIT_MS))
-      const folders = boxes.map(box => box.#folder)
-      const started = await Nursery.open().start(plan, folders)
-      const isStarted = (box: Box): boolean => started.has(box.id)
-      for (const box of boxes.filter(isStarted)) {
-        box.#stages = started.get(box.id)
-        box.emit('state', 'running')
-        await box.#connections.control()
-      }
-      return boxes.filter(box => !isStarted(box))
+      for (const { name, folder } of boxes)
+        locks.push(await acquire(folder.operationLock, `box '${name}'`, OPERATION_WAIT_MS))
+      const stages = await nursery.start(
+        plan,
+        boxes.map(({ folder }) => folder),
+      )
+      const started = boxes.filter(({ id }) => stages.has(id))
+      await Promise.all(started.map(box => box.#startedElsewhere(stages.get(box.id)!)))
+      return boxes.filter(({ id }) => !stages.has(id))
     } finally {
       for (const lock of locks) lock.release()
     }
+  }
+
+  async #startedElsewhere(stages: BootStages): Promise<void> {
+    this.#stages = stages
+    this.emit('state', 'running')
+    await this.#connections.control()
   }
 
   /** The snapshot to branch from: that of a paused box, or a new one. */

@@ -98,7 +98,8 @@ async function main(): Promise<void> {
   process.exit(0)
 }
 
-const describe = ({ status, signal }: ChildEnd): string => (signal === null ? `exit status ${status}` : `signal ${signal}`)
+const describe = ({ status, signal }: ChildEnd): string =>
+  signal === null ? `exit status ${status}` : `signal ${signal}`
 
 /** In a child: what belongs to one box. */
 async function becomeVmm(

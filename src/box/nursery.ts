@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import { createInterface } from 'node:readline'
 import { assetPath } from '../host/assets.ts'
 import { forkIsAvailable } from '../host/fork.ts'
+import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder } from './home.ts'
 import { lastWords, ownEnvironment } from './start.ts'
@@ -13,17 +14,21 @@ import { fitsOneThread } from './vmm/one-thread.ts'
 
 const CHANNEL = 3
 const LONGEST_COMPLAINT = 10_000
+/** From the end of a nursery until all that it said has been heard. */
+const EXIT_MS = 50
 
 /**
  * Whether boxes that go on from one snapshot can come from a nursery: only one thread goes on in a forked process. As process 1 of a container we would
  * be the one that the kernel gives orphans to, and collect none of them.
  */
-export const canNurse = (plan: LaunchPlan, cpus: number): boolean =>
-  plan.restore !== undefined && fitsOneThread(plan, cpus) && forkIsAvailable() && process.pid !== 1
+export const canNurse = ({ machine }: SnapshotManifest, cpus: number): boolean =>
+  machine !== null && fitsOneThread(machine.accelerator, cpus) && forkIsAvailable() && process.pid !== 1
 
 export class Nursery {
   readonly #process: ChildProcess
   readonly #channel: Socket
+  /** Resolves when its process has ended, or could not be started: how. */
+  readonly #ended: Promise<string>
   #complaints = ''
 
   private constructor() {
@@ -37,7 +42,10 @@ export class Nursery {
     // A pipe of Node's is a socket, and open in both directions.
     this.#channel = this.#process.stdio[CHANNEL] as Socket
     this.#channel.on('error', () => {})
-    this.#process.on('error', () => {})
+    this.#ended = new Promise(resolve => {
+      this.#process.once('error', error => resolve(`cannot be started: ${error.message}`))
+      this.#process.once('exit', (code, signal) => resolve(`ended (${signal ?? `exit status ${code}`})`))
+    })
     this.#process.stderr?.setEncoding('utf8').on('data', (text: string) => {
       if (this.#complaints.length < LONGEST_COMPLAINT) this.#complaints += text
     })
@@ -67,9 +75,8 @@ export class Nursery {
 
   /** Gives it up: boxes that are not ready end with it. */
   async close(): Promise<void> {
-    const { pid, exitCode, signalCode } = this.#process
-    const ended = new Promise(resolve => this.#process.once('exit', resolve))
-    if (pid !== undefined && exitCode === null && signalCode === null && this.#process.kill('SIGKILL')) await ended
+    this.#process.kill('SIGKILL')
+    await this.#ended
     this.#channel.destroy()
   }
 
@@ -106,8 +113,7 @@ export class Nursery {
             return fail(message.box, new BoxError('VMM_FAILED', why))
           }
           case 'all-failed':
-            for (const id of [...waiting.keys()])
-              fail(id, new BoxError(message.code as BoxErrorCode, message.message))
+            for (const id of [...waiting.keys()]) fail(id, new BoxError(message.code as BoxErrorCode, message.message))
             return
           case 'unable':
             for (const id of message.boxes) waiting.delete(id)
@@ -119,16 +125,9 @@ export class Nursery {
       const lines = createInterface({ input: this.#channel })
         .on('line', line => hear(JSON.parse(line) as NurseryMessage))
         .on('error', () => {}) // its process ended: see below
-      this.#process.once('error', error => broken(`the nursery cannot be started: ${error.message}`))
       // What was said before is heard first.
-      this.#process.once('exit', (code, signal) => {
-        const end = (): void => broken(`the nursery ended (${signal ?? `exit status ${code}`}): ${this.#complaints}`)
-        setTimeout(end, EXIT_MS)
-      })
+      void this.#ended.then(how => setTimeout(() => broken(`the nursery ${how}: ${this.#complaints}`), EXIT_MS))
       this.#channel.write(`${JSON.stringify({ launch, boxes })}\n`)
     })
   }
 }
-
-/** From the end of a nursery until all that it said has been heard. */
-const EXIT_MS = 50

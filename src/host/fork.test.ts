@@ -158,7 +158,9 @@ describe.skipIf(!forkIsAvailable())('a forked Node', () => {
 
   it('is refused where threads would be missed', () => {
     const refused = `try { forkProcess(); say('forked') } catch (error) { say({ code: error.code, message: error.message }) }`
-    expect(run(refused, []).said).toEqual([{ code: 'EOPNOTSUPP', message: expect.stringContaining('--single-threaded') }])
+    expect(run(refused, []).said).toEqual([
+      { code: 'EOPNOTSUPP', message: expect.stringContaining('--single-threaded') },
+    ])
     const { said } = run(`
       const { Worker } = require('node:worker_threads')
       const worker = new Worker('setInterval(() => {}, 1000)', { eval: true })

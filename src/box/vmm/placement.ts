@@ -31,8 +31,8 @@ const onReport = ({ message, times }: DeviceReport): void => {
   process.stderr.write(`device: ${message}${times > 1 ? ` (${times} times)` : ''}\n`)
 }
 
-export const placementFor = (plan: LaunchPlan, cpus: number): Placement =>
-  fitsOneThread(plan, cpus) ? onThisThread() : onThreads(cpus)
+export const placementFor = ({ accel }: LaunchPlan, cpus: number): Placement =>
+  fitsOneThread(accel, cpus) ? onThisThread() : onThreads(cpus)
 
 function onThisThread(): Placement {
   const loop = new MainLoop()

@@ -39,11 +39,7 @@ export class DeviceTable {
   readonly #paused = new Set<number>()
 
   /** `report` hears of failures that are not the guest's. */
-  constructor(
-    poll: PollSet,
-    backends: Backends,
-    report: (device: number, report: string, times: number) => void,
-  ) {
+  constructor(poll: PollSet, backends: Backends, report: (device: number, report: string, times: number) => void) {
     this.#poll = poll
     this.#backends = backends
     this.#report = report
