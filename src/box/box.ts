@@ -320,7 +320,8 @@ export class Box extends EventEmitter<BoxEvents> {
       const manifest = store.find(ref.owner, ref.id)
       const boxes: Box[] = []
       // It loads its code while the boxes are made.
-      const nursery = count >= FEWEST_NURSED && canNurse(manifest, this.config.cpus) ? Nursery.open() : undefined
+      const nursery =
+        count >= FEWEST_NURSED && canNurse(manifest, this.config.cpus) ? Nursery.open(this.#runtime.home) : undefined
       try {
         for (let i = 0; i < count; i++) {
           const { detach, autoRemove } = options

@@ -113,6 +113,8 @@ async function becomeVmm(
   const log = openSync(folder.vmmLog, 'w', 0o600)
   standAlone(log)
   closeSync(log)
+  // What a list of processes shows: as if it had been started by itself. There is room for as much as the nursery's own command line takes.
+  process.title = `vmm.process ${folder.path} ${folder.id}`
   const owner = new ChannelOwner(folder.id, () => {
     dieWith(0)
     closeSync(waiting)

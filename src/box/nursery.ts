@@ -6,7 +6,7 @@ import { assetPath } from '../host/assets.ts'
 import { forkIsAvailable } from '../host/fork.ts'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
-import type { BoxFolder } from './home.ts'
+import type { BoxFolder, Home } from './home.ts'
 import { lastWords, ownEnvironment } from './start.ts'
 import type { BootStages, LaunchPlan, NurseryMessage, NurseryPlan } from './vmm/launch.ts'
 import { NURSERY_NODE_OPTIONS } from './vmm/node-options.ts'
@@ -31,8 +31,8 @@ export class Nursery {
   readonly #ended: Promise<string>
   #complaints = ''
 
-  private constructor() {
-    const args = [...NURSERY_NODE_OPTIONS, assetPath('nursery.process.cjs')]
+  private constructor(home: Home) {
+    const args = [...NURSERY_NODE_OPTIONS, assetPath('nursery.process.cjs'), `${home.boxes}/`]
     this.#process = spawn(process.execPath, args, {
       stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
       detached: true,
@@ -52,8 +52,8 @@ export class Nursery {
   }
 
   /** Starts the process; it loads its code while the plan is made. */
-  static open(): Nursery {
-    return new Nursery()
+  static open(home: Home): Nursery {
+    return new Nursery(home)
   }
 
   /**
@@ -103,23 +103,25 @@ export class Nursery {
           case 'ready':
             waiting.delete(message.box)
             started.set(message.box, message.stages)
-            return
+            break
           case 'failed':
-            return fail(message.box, new BoxError(message.code as BoxErrorCode, message.message))
+            fail(message.box, new BoxError(message.code as BoxErrorCode, message.message))
+            break
           case 'ended': {
             const folder = waiting.get(message.box)
-            if (!folder) return
+            if (!folder) break
             const why = `the VMM process ended (${message.how}) before the box was ready: ${lastWords(folder)}`
-            return fail(message.box, new BoxError('VMM_FAILED', why))
+            fail(message.box, new BoxError('VMM_FAILED', why))
+            break
           }
           case 'all-failed':
             for (const id of [...waiting.keys()]) fail(id, new BoxError(message.code as BoxErrorCode, message.message))
-            return
+            break
           case 'unable':
             for (const id of message.boxes) waiting.delete(id)
-            return
+            break
           case 'done':
-            return done()
+            done()
         }
       }
       const lines = createInterface({ input: this.#channel })
