@@ -90,6 +90,8 @@ export class Nursery {
       }
       const done = (): void => {
         lines.close()
+        // One that died just before the nursery looked.
+        for (const [id, folder] of [...waiting]) fail(id, diedEarly(folder))
         if (failure) reject(failure)
         else resolve(started)
       }
@@ -110,8 +112,7 @@ export class Nursery {
           case 'ended': {
             const folder = waiting.get(message.box)
             if (!folder) break
-            const why = `the VMM process ended (${message.how}) before the box was ready: ${lastWords(folder)}`
-            fail(message.box, new BoxError('VMM_FAILED', why))
+            fail(message.box, diedEarly(folder, message.how))
             break
           }
           case 'all-failed':
@@ -132,4 +133,9 @@ export class Nursery {
       this.#channel.write(`${JSON.stringify({ launch, boxes })}\n`)
     })
   }
+}
+
+function diedEarly(folder: BoxFolder, how?: string): BoxError {
+  const ended = `the VMM process ended${how === undefined ? '' : ` (${how})`}`
+  return new BoxError('VMM_FAILED', `${ended} before the box was ready: ${lastWords(folder)}`)
 }
