@@ -16,9 +16,10 @@ import * as net from 'node:net'
 import { resolve } from 'node:path'
 import * as readline from 'node:readline'
 import { loadAccelerator } from '../accel/select.ts'
-import { type ChildEnd, dieWith, endedChild, forkProcess, openPipe, standAlone } from '../host/fork.ts'
+import { childEnd, dieWith, forkProcess, openPipe, standAlone } from '../host/fork.ts'
 import { mapLargeBuffers, tidyHeap } from '../host/heap.ts'
 import { lockUp } from '../host/jail.ts'
+import { POLLIN, PollSet } from '../host/poll.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
 import { wasmModule } from '../wasm/loader.ts'
 import { BoxFolder } from './home.ts'
@@ -28,6 +29,7 @@ import { serveBox, type VmmOwner } from './vmm/serve.ts'
 
 /** The channel to the process that started this one. */
 const CHANNEL = 3
+const AT_A_TIME = Number(process.env.VITRINE_BIRTHS ?? 4)
 
 /** Short lines: the kernel takes them whole, whoever else writes. */
 const say = (message: NurseryMessage): void => void writeSync(CHANNEL, `${JSON.stringify(message)}\n`)
@@ -71,10 +73,10 @@ async function main(): Promise<void> {
   }
   tidyHeap()
   const nursery = process.pid
-  // Every child holds one end until it is ready; the other end is closed for us when all have let go.
-  const waiting = openPipe()
-  const processes = new Map<number, string>()
+  const births = new Births()
   for (const [index, folder] of folders.entries()) {
+    births.waitForFewer(AT_A_TIME)
+    const ready = openPipe()
     let pid: number
     try {
       pid = forkProcess()
@@ -83,29 +85,49 @@ async function main(): Promise<void> {
       break
     }
     if (pid === 0) {
-      closeSync(waiting.read)
-      return becomeVmm(folder, nursery, waiting.write, plan => serveBox(folder, plan, Promise.resolve(launch), mapped))
+      births.forget()
+      closeSync(ready.read)
+      return becomeVmm(folder, nursery, ready.write, owner => serveBox(folder, owner, Promise.resolve(launch), mapped))
     }
-    processes.set(pid, folder.id)
+    closeSync(ready.write)
+    births.add(pid, folder.id, ready.read)
   }
-  closeSync(waiting.write)
-  readSync(waiting.read, Buffer.alloc(1))
-  for (let end = endedChild(); end; end = endedChild()) {
-    const box = processes.get(end.pid)
-    if (box !== undefined) say({ type: 'ended', box, how: describe(end) })
-  }
+  births.waitForFewer(1)
   say({ type: 'done' })
   process.exit(0)
 }
 
-const describe = ({ status, signal }: ChildEnd): string =>
-  signal === null ? `exit status ${status}` : `signal ${signal}`
+/** Children that are not ready yet: each holds the other end of a pipe, into which it writes a byte when it is. */
+class Births {
+  readonly #poll = new PollSet()
+  readonly #pipes = new Set<number>()
+
+  add(pid: number, box: string, pipe: number): void {
+    this.#pipes.add(pipe)
+    this.#poll.add(pipe, POLLIN, () => {
+      const isReady = readSync(pipe, Buffer.alloc(1)) === 1
+      this.#poll.remove(pipe)
+      this.#pipes.delete(pipe)
+      closeSync(pipe)
+      if (!isReady) say({ type: 'ended', box, how: childEnd(pid) })
+    })
+  }
+
+  waitForFewer(count: number): void {
+    while (this.#pipes.size >= count) this.#poll.wait(-1)
+  }
+
+  /** In a child: they are none of its business. */
+  forget(): void {
+    for (const pipe of this.#pipes) closeSync(pipe)
+  }
+}
 
 /** In a child: what belongs to one box. */
 async function becomeVmm(
   folder: BoxFolder,
   nursery: number,
-  waiting: number,
+  ready: number,
   serve: (owner: VmmOwner) => Promise<never>,
 ): Promise<void> {
   // Nobody would say that it died.
@@ -117,7 +139,8 @@ async function becomeVmm(
   process.title = `vmm.process ${folder.path} ${folder.id}`
   const owner = new ChannelOwner(folder.id, () => {
     dieWith(0)
-    closeSync(waiting)
+    writeSync(ready, 'r')
+    closeSync(ready)
   })
   await serve(owner)
 }

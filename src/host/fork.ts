@@ -15,7 +15,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { HostError } from './errors.ts'
-import { check, lastErrno, sys, uv } from './libc.ts'
+import { check, lastErrno, retryOnSignal, sys, uv } from './libc.ts'
 
 /** How Node has to be started to be forked. */
 export const FORKABLE_NODE_OPTIONS: readonly string[] = ['--single-threaded', '--v8-pool-size=1']
@@ -25,7 +25,6 @@ const NODE_THREADS = 4
 const MADV_DOFORK = 11
 const EINVAL = 22
 const ENOTSUP = 95
-const WNOHANG = 1
 const PR_SET_PDEATHSIG = 1
 const SIGKILL = 9
 const O_CLOEXEC = 0o2000000
@@ -109,21 +108,13 @@ function becomeChild(): void {
   })
 }
 
-/** How a child ended: its exit status, or the number of the signal that ended it. */
-export interface ChildEnd {
-  readonly pid: number
-  readonly status: number | null
-  readonly signal: number | null
-}
-
-/** A child that has ended, or undefined when none has. */
-export function endedChild(): ChildEnd | undefined {
+/** Waits for the end of a child: `exit status 1`, `signal 9`. */
+export function childEnd(pid: number): string {
   const word = new Int32Array(1)
   // Safe: one int is written.
-  const pid = sys.waitpid(-1, word, WNOHANG)
-  if (pid <= 0) return undefined
+  retryOnSignal(() => sys.waitpid(pid, word, 0), 'waitpid')
   const signal = word[0]! & 0x7f
-  return signal === 0 ? { pid, status: (word[0]! >> 8) & 0xff, signal: null } : { pid, status: null, signal }
+  return signal === 0 ? `exit status ${(word[0]! >> 8) & 0xff}` : `signal ${signal}`
 }
 
 /** Has this process, a child of `parent`, killed when that ends; 0: not any more. */
