@@ -3,6 +3,7 @@ import { EventEmitter } from 'node:events'
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import type { Duplex } from 'node:stream'
+import type { ProcessLock } from '../host/process-lock.ts'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import type { AgentClient, ExecRequest } from './agent/client.ts'
 import { AgentFiles } from './agent/files.ts'
@@ -14,9 +15,10 @@ import { type ExecOptions, Execution, type ExecutionResult, type SpawnOptions } 
 import { BoxFiles } from './files.ts'
 import type { BoxFolder } from './home.ts'
 import { inParallel } from './in-parallel.ts'
-import { withLock } from './locks.ts'
+import { acquire, withLock } from './locks.ts'
 import { BoxNetwork } from './network.ts'
 import { checkNetworks } from './networks.ts'
+import { canNurse, Nursery } from './nursery.ts'
 import { type BoxOptions, commandLine, resolveConfig, withEntrypoint } from './options.ts'
 import { isFrozen, readPending, removePending, type SnapshotRef } from './pending.ts'
 import { checkUsable, holdImages, prepareGuest, prepareImage } from './prepare.ts'
@@ -70,6 +72,9 @@ const OPERATION_WAIT_MS = 120_000
 
 /** Forks that start at a time: more than the cores can serve only get in each other's way. */
 const STARTS_AT_A_TIME = availableParallelism() + 2
+
+/** With fewer forks there is nothing to share. */
+const FEWEST_NURSED = 2
 
 /** Whether a call failed because the VMM ended before it answered. */
 const hasEnded = (error: unknown): boolean => error instanceof BoxError && error.code === 'VMM_FAILED'
@@ -314,6 +319,9 @@ export class Box extends EventEmitter<BoxEvents> {
       const ref = await this.#forkPoint()
       const manifest = store.find(ref.owner, ref.id)
       const boxes: Box[] = []
+      // It loads its code while the boxes are made.
+      const nursery =
+        count >= FEWEST_NURSED && canNurse(manifest, this.config.cpus) ? Nursery.open(this.#runtime.home) : undefined
       try {
         for (let i = 0; i < count; i++) {
           const { detach, autoRemove } = options
@@ -324,8 +332,10 @@ export class Box extends EventEmitter<BoxEvents> {
           })
           boxes.push(new Box(this.#runtime, folder, readRecord(folder)))
         }
-        await inParallel(boxes, STARTS_AT_A_TIME, box => box.start())
+        const left = nursery ? await Box.#startTogether(boxes, nursery) : boxes
+        await inParallel(left, STARTS_AT_A_TIME, box => box.start())
       } catch (error) {
+        await nursery?.close()
         for (const box of boxes) await box.remove({ force: true }).catch(() => {})
         throw error
       } finally {
@@ -334,6 +344,32 @@ export class Box extends EventEmitter<BoxEvents> {
       }
       return boxes
     })
+  }
+
+  /** Starts boxes that go on from the same snapshot in processes that share what they can. Those that have to be started by themselves are left. */
+  static async #startTogether(boxes: readonly Box[], nursery: Nursery): Promise<readonly Box[]> {
+    const first = boxes[0]!
+    const plan = await prepareGuest(first.#runtime, first.#record, first.#folder)
+    const locks: ProcessLock[] = []
+    try {
+      for (const { name, folder } of boxes)
+        locks.push(await acquire(folder.operationLock, `box '${name}'`, OPERATION_WAIT_MS))
+      const stages = await nursery.start(
+        plan,
+        boxes.map(({ folder }) => folder),
+      )
+      const started = boxes.filter(({ id }) => stages.has(id))
+      await Promise.all(started.map(box => box.#startedElsewhere(stages.get(box.id)!)))
+      return boxes.filter(({ id }) => !stages.has(id))
+    } finally {
+      for (const lock of locks) lock.release()
+    }
+  }
+
+  async #startedElsewhere(stages: BootStages): Promise<void> {
+    this.#stages = stages
+    this.emit('state', 'running')
+    await this.#connections.control()
   }
 
   /** The snapshot to branch from: that of a paused box, or a new one. */

@@ -5,10 +5,16 @@ import { BoxError } from './errors.ts'
 /** Whoever takes a lock for good waits out the moment that this takes. */
 export const isHeld = (path: string): boolean => ProcessLock.isHeld(path)
 
-/** Runs `work` under the lock, waiting up to `waitMs` for whoever has it. */
-export async function withLock<T>(path: string, what: string, waitMs: number, work: () => Promise<T>): Promise<T> {
+/** The lock, after waiting up to `waitMs` for whoever has it. */
+export async function acquire(path: string, what: string, waitMs: number): Promise<ProcessLock> {
   const lock = await ProcessLock.acquire(path, 'exclusive', waitMs)
   if (!lock) throw new BoxError('BUSY', `another process is working on ${what}: try again when it is done`)
+  return lock
+}
+
+/** Runs `work` under the lock, waiting up to `waitMs` for whoever has it. */
+export async function withLock<T>(path: string, what: string, waitMs: number, work: () => Promise<T>): Promise<T> {
+  const lock = await acquire(path, what, waitMs)
   try {
     return await work()
   } finally {

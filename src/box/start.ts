@@ -55,7 +55,7 @@ export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Pr
 }
 
 /** What the VMM needs of ours; secrets that stand in an environment are none of its business. */
-function ownEnvironment(): Record<string, string> {
+export function ownEnvironment(): Record<string, string> {
   const kept = /^(PATH|HOME|LANG|LC_ALL|TZ|TMPDIR|NODE_V8_COVERAGE|VITRINE_\w+)$/
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => kept.test(name))) as Record<string, string>
 }
@@ -92,7 +92,7 @@ function becomesReady(child: ChildProcess, folder: BoxFolder): Promise<BootStage
 }
 
 /** The last line of what the VMM printed. */
-function lastWords(folder: BoxFolder): string {
+export function lastWords(folder: BoxFolder): string {
   try {
     const lines = readFileSync(folder.vmmLog, 'utf8').trim().split('\n')
     return lines.find(line => /Error/.test(line)) ?? lines.at(-1) ?? `see ${folder.vmmLog}`

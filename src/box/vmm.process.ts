@@ -2,120 +2,34 @@
  * The VMM process of one box. Started by `startVmm` with a launch plan; says over the IPC channel when the box is
  * ready or why it is not, serves the control socket while the box runs, and ends when the box does.
  */
-import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
-import { resolve } from 'node:path'
 import { lockUp } from '../host/jail.ts'
-import { ProcessLock } from '../host/process-lock.ts'
-import { SnapshotStore } from '../snapshot/store.ts'
-import { ControlServer } from './control.ts'
 import { BoxError } from './errors.ts'
-import { BoxFolder, Home } from './home.ts'
-import { readRecord } from './record.ts'
-import { discard } from './store.ts'
-import type { LaunchPlan, SnapshotRequest, VmmMessage } from './vmm/launch.ts'
-import { Vmm } from './vmm/vmm.ts'
+import { BoxFolder } from './home.ts'
+import type { LaunchPlan, VmmMessage } from './vmm/launch.ts'
+import { serveBox, type VmmOwner } from './vmm/serve.ts'
 
-/** Somebody who only looks whether the box runs holds the lock for a moment. */
-const LOCK_WAIT_MS = 1000
-
-function tell(message: VmmMessage): Promise<void> {
-  return new Promise(resolve => {
-    if (process.connected) process.send!(message, undefined, undefined, () => resolve())
-    else resolve()
-  })
+/** Whoever spawned this process, over Node's own channel. */
+const owner: VmmOwner = {
+  tell: (message: VmmMessage) =>
+    new Promise(resolve => {
+      if (process.connected) process.send!(message, undefined, undefined, () => resolve())
+      else resolve()
+    }),
+  onGone: listener => {
+    if (process.connected) process.once('disconnect', listener)
+    else listener()
+  },
+  leave: () => {
+    if (process.connected) process.disconnect()
+  },
 }
 
-// Both are a log in the home: a full disk must not end the box for want of room to complain.
-process.stderr.on('error', () => {})
-process.stdout.on('error', () => {})
-
-/** What to start, from the process that spawned this one. */
 const planned = new Promise<LaunchPlan>((resolve, reject) => {
   process.once('message', resolve)
   process.once('disconnect', () => reject(new BoxError('VMM_FAILED', 'the process that started it ended')))
 })
+// Whoever waits for it looks at it.
+planned.catch(() => {})
 
-async function main(): Promise<void> {
-  lockUp()
-  const folder = new BoxFolder(process.argv[2]!, process.argv[3]!)
-  const record = readRecord(folder)
-  const plan = await planned
-  const lock = await ProcessLock.acquire(folder.vmmLock, 'exclusive', LOCK_WAIT_MS)
-  if (!lock) throw new BoxError('WRONG_STATE', 'the box is running already')
-  const vmm = await Vmm.start(folder, record, plan)
-  const { config } = record
-  const stopped = { reason: 'stopped', message: 'it was stopped', exitCode: null } as const
-  let control: ControlServer | undefined
-  // One that was to go on from a snapshot and cannot is not lost; nor is one that is ended to be put back to a snapshot.
-  let isKept = plan.restore !== undefined && plan.restore.owner !== 'template'
-  const ownerGone = (): void => {
-    void vmm.stop({ reason: 'owner-gone', message: 'the process that started it ended', exitCode: null })
-  }
-  if (!config.detach) process.on('disconnect', ownerGone)
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void vmm.stop(stopped))
-  try {
-    control = await ControlServer.listen(folder.controlSocket, {
-      status: () => ({ pid: process.pid, accel: plan.accel, stages: vmm.stages }),
-      stop: params => {
-        const asked = params as { graceMs?: number; keep?: boolean } | null
-        isKept = asked?.keep === true
-        return vmm.stop(stopped, asked?.graceMs)
-      },
-      metrics: () => vmm.metrics(),
-      network: params => vmm.askNetwork(params),
-      snapshot: params => vmm.snapshot(params as SnapshotRequest),
-      pause: params => ((params as { release?: boolean } | null)?.release ? vmm.release() : vmm.pause()),
-      resume: () => vmm.resume(),
-    })
-    const log = (stream: 'console' | 'output', data: Uint8Array): void =>
-      control?.broadcastLossy('log', { stream, text: Buffer.from(data).toString() })
-    vmm.onConsole = data => log('console', data)
-    await vmm.becomeReady(plan.silenceMs)
-    isKept = false
-    if (plan.template !== undefined) await vmm.leaveTemplate(plan.template)
-    const output = openSync(folder.outputLog, 'a', 0o600)
-    vmm.ended.finally(() => closeSync(output)).catch(() => {})
-    await tell({ type: 'ready', stages: vmm.stages })
-    // A machine that goes on has its command running.
-    if (!plan.restore || plan.restore.owner === 'template') {
-      vmm.runCommand(chunk => {
-        keep(output, chunk)
-        log('output', chunk)
-      })
-    }
-    if (config.detach && process.connected) process.disconnect()
-  } catch (error) {
-    void vmm.stop({ reason: 'vmm-failed', message: (error as Error).message, exitCode: null }, 0)
-    await fail(error as Error)
-  }
-  const exit = await vmm.ended
-  control?.broadcast('exit', exit)
-  await control?.close()
-  for (const path of [folder.controlSocket, folder.vsockSocket, folder.netSocket]) rmSync(path, { force: true })
-  const isRemoved = config.autoRemove && !isKept && exit.reason !== 'paused'
-  const home = new Home(resolve(folder.path, '../..'))
-  if (isRemoved) discard(home, folder, vmm.record.name)
-  lock.release()
-  // Nobody waits for this, and the next cleaning up does it if it fails.
-  if (isRemoved) await new SnapshotStore(home.path).removeOwner(record.id).catch(() => {})
-  process.exit(0)
-}
-
-/** Output that a full disk has no room for is lost; the command goes on. */
-function keep(fd: number, chunk: Buffer): void {
-  try {
-    for (let at = 0; at < chunk.length; ) at += writeSync(fd, chunk, at)
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
-  }
-}
-
-async function fail(error: Error): Promise<void> {
-  await tell({ type: 'failed', code: (error as BoxError).code ?? 'VMM_FAILED', message: error.message })
-}
-
-main().catch(async (error: Error) => {
-  process.stderr.write(`${error.stack}\n`)
-  await fail(error)
-  process.exit(1)
-})
+lockUp()
+void serveBox(new BoxFolder(process.argv[2]!, process.argv[3]!), owner, planned)

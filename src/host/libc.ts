@@ -134,6 +134,13 @@ export const sys = {
     'uint64',
   ]),
   ftruncate: declare<[number, number], number>('ftruncate', 'int', ['int', 'int64']),
+  fork: declare<[], number>('fork', 'int', []),
+  waitpid: declare<[number, Int32Array, number], number>('waitpid', 'int', ['int', 'void*', 'int']),
+  getpid: declare<[], number>('getpid', 'int', []),
+  setsid: declare<[], number>('setsid', 'int', []),
+  dup2: declare<[number, number], number>('dup2', 'int', ['int', 'int']),
+  /** Ends the process at once: nothing of Node's runs any more. */
+  exit: declare<[number], void>('_exit', 'void', ['int']),
 }
 
 /** A function that this process may not have: undefined then. */
@@ -144,6 +151,12 @@ function declareOptional<Args extends unknown[], Result>(name: string, result: s
     return undefined
   }
 }
+
+/** Gives what malloc() keeps and nobody uses back to the host; glibc only. */
+export const trimAllocator = declareOptional<[number], number>('malloc_trim', 'int', ['uint64'])
+
+/** Settings of malloc(); glibc only. */
+export const setAllocator = declareOptional<[number, number], number>('mallopt', 'int', ['int', 'int'])
 
 /** Node's event loop, through the functions that Node exports to native addons. */
 export const uv = {

@@ -5,6 +5,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { WASM_MODULES } from '../../wasm/modules.ts'
 import { assetPath } from '../host/assets.ts'
+import { v8IsSingleThreaded } from '../host/fork.ts'
 import { moduleFromCode } from './native-code.ts'
 
 const compiled = new Map<string, WebAssembly.Module>()
@@ -20,9 +21,9 @@ export function wasmModule(name: string): WebAssembly.Module {
   return module
 }
 
-/** With the machine code of the build, where there is some that this V8 takes. */
+/** With the machine code of the build, where there is some that this V8 takes: there is code for either set of flags that we start Node with. */
 function builtModule(name: string, bytes: Uint8Array): WebAssembly.Module | undefined {
-  const path = assetPath(`wasm/${name}.code`)
+  const path = assetPath(`wasm/${name}.${v8IsSingleThreaded() ? 'forkable.code' : 'code'}`)
   return existsSync(path) ? moduleFromCode(readFileSync(path), bytes) : undefined
 }
 

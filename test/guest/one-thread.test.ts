@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
 import { Box } from '../../src/box/box.ts'
 import { Runtime } from '../../src/box/runtime.ts'
-import { THREADS_VARIABLE } from '../../src/box/vmm/placement.ts'
+import { THREADS_VARIABLE } from '../../src/box/vmm/one-thread.ts'
 
 const home = mkdtempSync(join(tmpdir(), 'vitrine-thread-'))
 const runtime = new Runtime({ home })

@@ -136,12 +136,12 @@ class KillRound {
     })
   }
 
-  /** All VMM processes of this home. */
+  /** All VMM processes of this home, and those that they come from. */
   #killVmms(): void {
     for (const pid of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
       try {
         const line = readFileSync(`/proc/${pid}/cmdline`, 'utf8')
-        if (line.includes('vmm.process') && line.includes(`${this.#runtime.home.boxes}/`))
+        if (/(?:vmm|nursery)\.process/.test(line) && line.includes(`${this.#runtime.home.boxes}/`))
           process.kill(Number(pid), 'SIGKILL')
       } catch {
         // It ended meanwhile.

@@ -37,6 +37,24 @@ export type VmmMessage =
   | { readonly type: 'ready'; readonly stages: BootStages }
   | { readonly type: 'failed'; readonly code: string; readonly message: string }
 
+/** What a nursery is told: boxes that all go on from the same snapshot. */
+export interface NurseryPlan {
+  readonly launch: LaunchPlan
+  readonly boxes: readonly { readonly path: string; readonly id: string }[]
+}
+
+/** From a nursery and the VMM processes that come from it, over the one channel that they share: a line of JSON each. */
+export type NurseryMessage =
+  | (VmmMessage & { readonly box: string })
+  /** Its process ended; only of interest where it said nothing itself. */
+  | { readonly type: 'ended'; readonly box: string; readonly how: string }
+  /** Of all that said nothing so far: they cannot be started. */
+  | { readonly type: 'all-failed'; readonly code: string; readonly message: string }
+  /** No process came to be for these, and another way may do. */
+  | { readonly type: 'unable'; readonly boxes: readonly string[]; readonly message: string }
+  /** Nothing more comes from the nursery. */
+  | { readonly type: 'done' }
+
 /** What a running box's VMM says of itself. */
 export interface VmmStatus {
   /** The VMM's process id on the host. */

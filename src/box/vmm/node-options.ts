@@ -1,5 +1,6 @@
 /** How Node.js is started for a VMM process. */
 import { availableParallelism } from 'node:os'
+import { FORKABLE_NODE_OPTIONS } from '../../host/fork.ts'
 
 /** What Node.js has by default. */
 const V8_THREADS = 4
@@ -9,3 +10,6 @@ const V8_THREADS = 4
  * the vCPUs'.
  */
 export const VMM_NODE_OPTIONS: readonly string[] = [`--v8-pool-size=${Math.min(V8_THREADS, availableParallelism())}`]
+
+/** And for a nursery. */
+export const NURSERY_NODE_OPTIONS: readonly string[] = [...FORKABLE_NODE_OPTIONS, '--max-semi-space-size=1']

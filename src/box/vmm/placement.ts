@@ -17,6 +17,7 @@ import type { DeviceHost, DeviceReport } from '../../virtio/worker/device-host.t
 import { DeviceWorker } from '../../virtio/worker/device-worker.ts'
 import { LocalDevices } from '../../virtio/worker/local-devices.ts'
 import type { LaunchPlan } from './launch.ts'
+import { fitsOneThread } from './one-thread.ts'
 
 export interface Placement {
   readonly vcpus: readonly VcpuHandle[]
@@ -28,17 +29,12 @@ export interface Placement {
   away?(): Promise<{ readonly host: DeviceHost; readonly wakeFd: number }>
 }
 
-/** `many` puts every machine on threads of its own: to compare, and for guests that keep their disk or network card busy. */
-export const THREADS_VARIABLE = 'VITRINE_THREADS'
-
 const onReport = ({ message, times }: DeviceReport): void => {
   process.stderr.write(`device: ${message}${times > 1 ? ` (${times} times)` : ''}\n`)
 }
 
-export function placementFor({ accel }: Pick<LaunchPlan, 'accel'>, cpus: number): Placement {
-  const fitsOne = accel === 'soft' && cpus === 1 && MainLoop.isAvailable
-  return fitsOne && process.env[THREADS_VARIABLE] !== 'many' ? onThisThread() : onThreads(cpus)
-}
+export const placementFor = ({ accel }: Pick<LaunchPlan, 'accel'>, cpus: number): Placement =>
+  fitsOneThread(accel, cpus) ? onThisThread() : onThreads(cpus)
 
 function onThisThread(): Placement {
   const loop = new MainLoop()

@@ -19,8 +19,13 @@ export interface SavedMachine {
   readonly state: MachineState
 }
 
+/** One whose memory is mapped. */
+export interface MappedMachine extends SavedMachine {
+  readonly memory: GuestMemory
+}
+
 /** Opens a snapshot to go on from, if that is possible on this host. */
-export async function openSaved(
+async function openSaved(
   store: SnapshotStore,
   { owner, id }: SnapshotRef,
   accel: AcceleratorName,
@@ -38,7 +43,17 @@ export async function openSaved(
   return { manifest, image: store.openMemory(manifest), state: decodeMachineState(store.openState(manifest)) }
 }
 
-export function restoredMemory(image: MemoryImage): GuestMemory {
+/** The same with its memory. */
+export async function mapSaved(
+  store: SnapshotStore,
+  snapshot: SnapshotRef,
+  accel: AcceleratorName,
+): Promise<MappedMachine> {
+  const saved = await openSaved(store, snapshot, accel)
+  return { ...saved, memory: restoredMemory(saved.image) }
+}
+
+function restoredMemory(image: MemoryImage): GuestMemory {
   const memory = GuestMemory.create(image.size / MIB)
   for (const { kind, offset, length, fd, path } of image.plan()) {
     const at = RAM_OFFSET + offset

@@ -6,6 +6,7 @@
 import { closeSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { processAge } from '../../host/fork.ts'
 import { Machine } from '../../machine/machine.ts'
 import { describeExit, formatDump, type MachineExit } from '../../machine/machine-events.ts'
 import type { SnapshotManifest } from '../../snapshot/manifest.ts'
@@ -26,7 +27,7 @@ import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, SnapshotRequest, Take
 import { BoxLimits } from './limits.ts'
 import { type Placement, placementFor } from './placement.ts'
 import { residentMemory } from './resident.ts'
-import { openSaved, restoredMemory } from './restored-memory.ts'
+import { type MappedMachine, mapSaved } from './restored-memory.ts'
 import { type SnapshotParts, VmmSnapshots } from './snapshots.ts'
 
 /** A guest that boots on the software CPU of a slow machine takes its time; one that says nothing for this long is stuck. */
@@ -100,8 +101,8 @@ export class Vmm {
     machine.once('exit', exit => void this.#onMachineExit(exit))
   }
 
-  /** Makes the machine of a box and lets it boot, or go on from where it was saved. */
-  static async start(folder: BoxFolder, record: BoxRecord, plan: LaunchPlan): Promise<Vmm> {
+  /** Makes the machine of a box and lets it boot, or go on from where it was saved: `mapped`, where that has been opened already. */
+  static async start(folder: BoxFolder, record: BoxRecord, plan: LaunchPlan, mapped?: MappedMachine): Promise<Vmm> {
     const processMs = sinceStart()
     const { config } = record
     // Threads, where there are to be any, start while memory is prepared.
@@ -109,10 +110,10 @@ export class Vmm {
     const devices = boxDevices(folder, record, placement)
     const store = new SnapshotStore(resolve(folder.path, '../..'))
     store.folder.prepare()
-    const restored = plan.restore && (await openSaved(store, plan.restore, plan.accel))
+    const restored = plan.restore && (mapped ?? (await mapSaved(store, plan.restore, plan.accel)))
     const machine = await Machine.create({
       ...(restored
-        ? { memory: restoredMemory(restored.image) }
+        ? { memory: restored.memory }
         : {
             kernel: { path: plan.kernel, immutable: plan.kernelIsOurs === true },
             initrd: readFileSync(plan.initrd),
@@ -482,6 +483,4 @@ function adoptSavedCode({ vm }: Machine, store: SnapshotStore, manifest: Snapsho
 }
 
 /** Milliseconds since this process was created. */
-function sinceStart(): number {
-  return Math.round(process.uptime() * 1000)
-}
+const sinceStart = (): number => Math.round(processAge())

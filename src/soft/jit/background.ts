@@ -5,6 +5,7 @@
  */
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads'
 import { assetUrl } from '../../host/assets.ts'
+import { v8IsSingleThreaded } from '../../host/fork.ts'
 import type { Compilation } from './compile.ts'
 
 export interface CompileRequest {
@@ -25,6 +26,8 @@ export interface CompilerStart {
   readonly memory: WebAssembly.Memory
   readonly base: number
   readonly port: MessagePort
+  /** Compile well at once: nobody would do it later. */
+  readonly wellAtOnce: boolean
 }
 
 /** Batches that may be on their way at a time. */
@@ -48,7 +51,10 @@ export class BackgroundCompiler {
   #start(): { readonly worker: Worker; readonly port: MessagePort } {
     const { port1: port, port2 } = new MessageChannel()
     port.unref()
-    const workerData: CompilerStart = { memory: this.#memory, base: this.#base, port: port2 }
+    const workerData: CompilerStart = {
+      ...{ memory: this.#memory, base: this.#base, port: port2 },
+      wellAtOnce: v8IsSingleThreaded(),
+    }
     const worker = new Worker(assetUrl('compiler.worker.cjs'), {
       workerData,
       transferList: [port2],

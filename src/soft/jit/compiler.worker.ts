@@ -12,7 +12,9 @@ setFlagsFromString('--no-wasm-lazy-compilation')
 // Where cores are few the vCPU goes first. Linux means a thread by this, others the whole process.
 if (process.platform === 'linux') setPriority(0, BEHIND_VCPUS)
 
-const { memory, base, port } = workerData as CompilerStart
+const { memory, base, port, wellAtOnce } = workerData as CompilerStart
+// V8 compiles quickly first, and what is hot again in threads of its own, where it has some.
+if (wellAtOnce) setFlagsFromString('--no-liftoff')
 const compiler = new RegionCompiler(memory, base, false)
 
 let current = 0
