@@ -39,6 +39,9 @@ export const forkIsAvailable = (): boolean =>
 /** process.uptime() when this process came from a fork; 0: it was started. */
 let forkedAt = 0
 
+/** Whether this process came from `forkProcess`. Its workers run, but none of them ends: Node has each wait for V8's threads. Nobody may wait for that. */
+export const isForked = (): boolean => forkedAt > 0
+
 /** Milliseconds since this process came to be, by being started or forked. */
 export const processAge = (): number => (process.uptime() - forkedAt) * 1000
 

@@ -3,6 +3,7 @@ import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
 import { atProcessExit } from '../../host/at-exit.ts'
 import { createEventFd, signalEventFd } from '../../host/event-fd.ts'
 import { closeFd } from '../../host/file.ts'
+import { isForked } from '../../host/fork.ts'
 import type { SavedValue } from '../device.ts'
 import { VirtioError } from '../errors.ts'
 import type { DeviceHost, DeviceReport } from './device-host.ts'
@@ -117,6 +118,6 @@ export class DeviceWorker implements DeviceHost {
 
   async end(): Promise<void> {
     if (this.#alive) await this.send({ do: 'end' }).catch(() => {})
-    await this.#ended
+    if (!isForked()) await this.#ended
   }
 }
