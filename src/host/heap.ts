@@ -4,7 +4,7 @@ import { runInNewContext } from 'node:vm'
 import { setAllocator, trimAllocator } from './libc.ts'
 
 const M_MMAP_THRESHOLD = -3
-const LARGE = 32 * 1024
+const LARGE = 8 * 1024
 
 /**
  * Has buffers of this size and more mapped one by one, so that of a new one only those pages exist that are written. As it is set, the C library
