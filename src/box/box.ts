@@ -237,7 +237,7 @@ export class Box extends EventEmitter<BoxEvents> {
     }
     try {
       const plan = prepare()
-      const started = await startVmm(this.#folder, plan).catch(async (error: Error) => {
+      this.#stages = await startVmm(this.#folder, plan).catch(async (error: Error) => {
         const { restore } = await plan
         if (restore?.owner !== 'template') throw error
         // A template that cannot be used is no reason not to start: the next one boots, and leaves another.
@@ -245,7 +245,6 @@ export class Box extends EventEmitter<BoxEvents> {
         startFromImage(this.#folder, this.#record)
         return startVmm(this.#folder, prepare())
       })
-      this.#stages = started.stages
     } finally {
       this.#runtime.onProgress(undefined)
     }

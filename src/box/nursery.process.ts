@@ -8,13 +8,8 @@
  *
  * Nothing that has to do with Node's event loop happens here: all of it would be in every child. So everything blocks.
  */
-import * as cluster from 'node:cluster'
-import * as crypto from 'node:crypto'
-import * as dgram from 'node:dgram'
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
-import * as net from 'node:net'
 import { resolve } from 'node:path'
-import * as readline from 'node:readline'
 import { loadAccelerator } from '../accel/select.ts'
 import { childEnd, dieWith, forkProcess, openPipe, standAlone } from '../host/fork.ts'
 import { mapLargeBuffers, tidyHeap } from '../host/heap.ts'
@@ -23,12 +18,12 @@ import { POLLIN, PollSet } from '../host/poll.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
 import { wasmModule } from '../wasm/loader.ts'
 import { BoxFolder } from './home.ts'
-import type { NurseryMessage, NurseryPlan, VmmMessage } from './vmm/launch.ts'
+import type { NurseryMessage, NurseryPlan } from './vmm/launch.ts'
+import { loadEarly } from './vmm/load-early.ts'
+import { CHANNEL, OwnerChannel } from './vmm/owner-channel.ts'
 import { type MappedMachine, mapSaved } from './vmm/restored-memory.ts'
 import { serveBox, type VmmOwner } from './vmm/serve.ts'
 
-/** The channel to the process that started this one. */
-const CHANNEL = 3
 /** Children in the making: 100 at once start as soon as 3 or 4 at a time do, on two cores. */
 const AT_A_TIME = 32
 
@@ -51,9 +46,7 @@ function readPlan(): NurseryPlan {
 /** What would be loaded when it is first used, in every child again. */
 async function loadEverything(): Promise<void> {
   wasmModule('cpu')
-  // These stand for what is loaded when something of it is looked at (scripts/build.ts). Servers need `cluster`.
-  for (const module of [cluster, crypto, dgram, net, readline]) Object.values(module)
-  void performance.now()
+  loadEarly()
   await loadAccelerator('soft')
   await import('../soft/lockstep.ts')
 }
@@ -138,57 +131,21 @@ async function becomeVmm(
   closeSync(log)
   // What a list of processes shows: as if it had been started by itself. There is room for as much as the nursery's own command line takes.
   process.title = `vmm.process ${folder.path} ${folder.id}`
-  const owner = new ChannelOwner(folder.id, () => {
-    dieWith(0)
-    writeSync(ready, 'r')
-    closeSync(ready)
-  })
-  await serve(owner)
-}
-
-/** The owner, over the channel that all children share: nobody may shut it down, only let go of it. */
-class ChannelOwner implements VmmOwner {
-  readonly #box: string
-  readonly #onReady: () => void
-  readonly #socket = new net.Socket({ fd: CHANNEL, allowHalfOpen: true })
-  #gone = false
-  #onGone: () => void = () => {}
-
-  constructor(box: string, onReady: () => void) {
-    this.#box = box
-    this.#onReady = onReady
-    const gone = (): void => {
-      if (this.#gone) return
-      this.#gone = true
-      this.#onGone()
-    }
-    for (const event of ['end', 'error'] as const) this.#socket.on(event, gone)
-    // Nothing comes any more but the end.
-    this.#socket.resume()
-    this.#socket.unref()
-  }
-
-  tell(message: VmmMessage): Promise<void> {
-    const line: NurseryMessage = { box: this.#box, ...message }
-    return new Promise(resolve => {
+  const channel = new OwnerChannel({ box: folder.id })
+  channel.listen(undefined)
+  const owner: VmmOwner = {
+    tell: async message => {
+      await channel.tell(message)
+      if (message.type !== 'ready') return
       // Whoever waits for us hears of it after the owner has.
-      const said = (): void => {
-        if (message.type === 'ready') this.#onReady()
-        resolve()
-      }
-      if (this.#socket.destroyed) said()
-      else this.#socket.write(`${JSON.stringify(line)}\n`, said)
-    })
+      dieWith(0)
+      writeSync(ready, 'r')
+      closeSync(ready)
+    },
+    onGone: listener => channel.onGone(listener),
+    leave: () => channel.leave(),
   }
-
-  onGone(listener: () => void): void {
-    this.#onGone = listener
-    if (this.#gone) listener()
-  }
-
-  leave(): void {
-    this.#socket.destroy()
-  }
+  await serve(owner)
 }
 
 void main()

@@ -7,15 +7,14 @@ import { forkIsAvailable } from '../host/fork.ts'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder, Home } from './home.ts'
-import { lastWords, ownEnvironment } from './start.ts'
+import { EXIT_MS, lastWords } from './start.ts'
 import type { BootStages, LaunchPlan, NurseryMessage, NurseryPlan } from './vmm/launch.ts'
 import { NURSERY_NODE_OPTIONS } from './vmm/node-options.ts'
 import { fitsOneThread } from './vmm/one-thread.ts'
+import { ownEnvironment } from './vmm-process.ts'
 
 const CHANNEL = 3
 const LONGEST_COMPLAINT = 10_000
-/** From the end of a nursery until all that it said has been heard. */
-const EXIT_MS = 50
 
 /**
  * Whether boxes that go on from one snapshot can come from a nursery: only one thread goes on in a forked process. As process 1 of a container we would

@@ -1,16 +1,13 @@
 /** Starting a box's VMM process and waiting until the box is ready. */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { closeSync, openSync, readFileSync } from 'node:fs'
-import { assetPath } from '../host/assets.ts'
+import { readFileSync } from 'node:fs'
+import { createInterface } from 'node:readline'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder } from './home.ts'
 import type { BootStages, LaunchPlan, VmmMessage } from './vmm/launch.ts'
-import { VMM_NODE_OPTIONS } from './vmm/node-options.ts'
+import { takeVmmProcess, type VmmProcess } from './vmm-process.ts'
 
-export interface StartedVmm {
-  readonly process: ChildProcess
-  readonly stages: BootStages
-}
+/** How long after a process has ended its last words may come. */
+export const EXIT_MS = 50
 
 /** What a person is told while it starts. */
 export function describeStart({ accel, restore, template }: LaunchPlan): string {
@@ -20,50 +17,31 @@ export function describeStart({ accel, restore, template }: LaunchPlan): string 
 }
 
 /**
- * Spawns the VMM and resolves when the guest is ready. It starts while the plan is made, and is told when there is one. The process is in a
- * session of its own, so that a Ctrl-C at the terminal is ours to interpret; unless the box is detached it ends when this process
- * does, because its IPC channel then closes.
+ * Starts the VMM and resolves when the guest is ready. It starts while the plan is made, and is told when there is one. Unless the box is detached it ends
+ * when this process does.
  */
-export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Promise<StartedVmm> {
-  const log = openSync(folder.vmmLog, 'w', 0o600)
-  let child: ChildProcess
+export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Promise<BootStages> {
+  const vmm = takeVmmProcess()
   try {
-    const args = [...VMM_NODE_OPTIONS, assetPath('vmm.process.cjs'), folder.path, folder.id]
-    child = spawn(process.execPath, args, {
-      stdio: ['ignore', log, log, 'ipc'],
-      detached: true,
-      cwd: '/',
-      env: ownEnvironment(),
-    })
-  } finally {
-    closeSync(log)
-  }
-  try {
-    const ready = becomesReady(child, folder)
+    const ready = becomesReady(vmm, folder)
     ready.catch(() => {}) // looked at below
-    const made = await plan
-    if (child.connected) child.send(made)
+    vmm.assign(folder)
+    vmm.launch(await plan)
     const stages = await ready
-    child.unref()
-    child.channel?.unref()
-    return { process: child, stages }
+    vmm.unref()
+    return stages
   } catch (error) {
-    const ended = new Promise(resolve => child.once('exit', resolve))
-    if (child.kill('SIGKILL')) await ended
+    await vmm.kill()
     throw error
   }
 }
 
-/** What the VMM needs of ours; secrets that stand in an environment are none of its business. */
-export function ownEnvironment(): Record<string, string> {
-  const kept = /^(PATH|HOME|LANG|LC_ALL|TZ|TMPDIR|NODE_V8_COVERAGE|VITRINE_\w+)$/
-  return Object.fromEntries(Object.entries(process.env).filter(([name]) => kept.test(name))) as Record<string, string>
-}
-
-function becomesReady(child: ChildProcess, folder: BoxFolder): Promise<BootStages> {
+function becomesReady({ child, channel }: VmmProcess, folder: BoxFolder): Promise<BootStages> {
   return new Promise((resolve, reject) => {
+    const lines = createInterface({ input: channel })
     const done = (): void => {
-      child.off('message', onMessage)
+      lines.close()
+      channel.resume()
       child.off('exit', onExit)
       child.off('error', onError)
     }
@@ -73,19 +51,22 @@ function becomesReady(child: ChildProcess, folder: BoxFolder): Promise<BootStage
       else reject(new BoxError(message.code as BoxErrorCode, message.message))
     }
     const onExit = (code: number | null, signal: string | null): void => {
-      done()
-      reject(
-        new BoxError(
-          'VMM_FAILED',
-          `the VMM process ended (${signal ?? `exit status ${code}`}) before the box was ready: ${lastWords(folder)}`,
-        ),
-      )
+      // What it said before is heard first.
+      setTimeout(() => {
+        done()
+        reject(
+          new BoxError(
+            'VMM_FAILED',
+            `the VMM process ended (${signal ?? `exit status ${code}`}) before the box was ready: ${lastWords(folder)}`,
+          ),
+        )
+      }, EXIT_MS)
     }
     const onError = (error: Error): void => {
       done()
       reject(new BoxError('VMM_FAILED', `the VMM process cannot be started: ${error.message}`))
     }
-    child.on('message', onMessage)
+    lines.on('line', line => onMessage(JSON.parse(line) as VmmMessage)).on('error', () => {})
     child.on('exit', onExit)
     child.on('error', onError)
   })

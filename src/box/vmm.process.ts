@@ -1,35 +1,46 @@
 /**
- * The VMM process of one box. Started by `startVmm` with a launch plan; says over the IPC channel when the box is
+ * The VMM process of one box. Started by `VmmProcess`, perhaps before there is a box; is told which one, and what to start, says when the box is
  * ready or why it is not, serves the control socket while the box runs, and ends when the box does.
  */
+import { closeSync, openSync } from 'node:fs'
+import { takeOutput } from '../host/fork.ts'
 import { lockUp } from '../host/jail.ts'
 import { BoxError } from './errors.ts'
 import { BoxFolder } from './home.ts'
-import type { LaunchPlan, VmmMessage } from './vmm/launch.ts'
-import { serveBox, type VmmOwner } from './vmm/serve.ts'
+import type { LaunchPlan } from './vmm/launch.ts'
+import { loadEarly } from './vmm/load-early.ts'
+import { OwnerChannel } from './vmm/owner-channel.ts'
+import { serveBox } from './vmm/serve.ts'
 
-/** Whoever spawned this process, over Node's own channel. */
-const owner: VmmOwner = {
-  tell: (message: VmmMessage) =>
-    new Promise(resolve => {
-      if (process.connected) process.send!(message, undefined, undefined, () => resolve())
-      else resolve()
-    }),
-  onGone: listener => {
-    if (process.connected) process.once('disconnect', listener)
-    else listener()
-  },
-  leave: () => {
-    if (process.connected) process.disconnect()
-  },
+function becomeVmm(owner: OwnerChannel, folder: BoxFolder, planned: Promise<LaunchPlan>): void {
+  const log = openSync(folder.vmmLog, 'w', 0o600)
+  takeOutput(log)
+  closeSync(log)
+  process.title = `vmm.process ${folder.path} ${folder.id}`
+  void serveBox(folder, owner, planned)
 }
 
-const planned = new Promise<LaunchPlan>((resolve, reject) => {
-  process.once('message', resolve)
-  process.once('disconnect', () => reject(new BoxError('VMM_FAILED', 'the process that started it ended')))
-})
-// Whoever waits for it looks at it.
-planned.catch(() => {})
+function main(): void {
+  lockUp()
+  const owner = new OwnerChannel()
+  let hasBox = false
+  const planned = new Promise<LaunchPlan>((resolve, reject) => {
+    owner.listen(message => {
+      if ('plan' in message) resolve(message.plan)
+      else {
+        hasBox = true
+        becomeVmm(owner, new BoxFolder(message.box.path, message.box.id), planned)
+      }
+    })
+    owner.onGone(() => {
+      // Nobody needs it after all.
+      if (!hasBox) process.exit(0)
+      reject(new BoxError('VMM_FAILED', 'the process that started it ended'))
+    })
+  })
+  // Whoever waits for it looks at it.
+  planned.catch(() => {})
+  loadEarly()
+}
 
-lockUp()
-void serveBox(new BoxFolder(process.argv[2]!, process.argv[3]!), owner, planned)
+main()

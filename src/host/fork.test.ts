@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { buildSync } from 'esbuild'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { FORKABLE_NODE_OPTIONS, forkIsAvailable } from './fork.ts'
+import { forkIsAvailable } from './fork.ts'
+import { FORKABLE_NODE_OPTIONS } from './forkable.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-fork-'))
 const MODULES = fileURLToPath(new URL('../../node_modules', import.meta.url))

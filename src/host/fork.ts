@@ -15,10 +15,8 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { HostError } from './errors.ts'
+import { FORKABLE_NODE_OPTIONS } from './forkable.ts'
 import { check, lastErrno, retryOnSignal, sys, uv } from './libc.ts'
-
-/** How Node has to be started to be forked. */
-export const FORKABLE_NODE_OPTIONS: readonly string[] = ['--single-threaded', '--v8-pool-size=1']
 
 /** The main thread, V8's one, the one for V8's delayed tasks, and the one that waits for a debugger's signal. */
 const NODE_THREADS = 4
@@ -132,6 +130,12 @@ export function dieWith(parent: number): void {
 export function standAlone(fd: number): void {
   // Safe: numbers.
   check(sys.setsid(), 'setsid')
+  takeOutput(fd)
+}
+
+/** Has this process write to `fd` what it prints. */
+export function takeOutput(fd: number): void {
+  // Safe: numbers.
   for (const output of [1, 2]) check(sys.dup2(fd, output), 'dup2')
 }
 

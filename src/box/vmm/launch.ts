@@ -32,7 +32,12 @@ export interface BootStages {
   readonly readyMs: number
 }
 
-/** From the VMM process to the process that started it, over the IPC channel. */
+/** From the process that starts a VMM to it: first which box it is for, then what to start. */
+export type OwnerMessage =
+  | { readonly box: { readonly path: string; readonly id: string } }
+  | { readonly plan: LaunchPlan }
+
+/** From the VMM process to the process that started it. */
 export type VmmMessage =
   | { readonly type: 'ready'; readonly stages: BootStages }
   | { readonly type: 'failed'; readonly code: string; readonly message: string }

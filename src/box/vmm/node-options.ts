@@ -1,6 +1,6 @@
 /** How Node.js is started for a VMM process. */
 import { availableParallelism } from 'node:os'
-import { FORKABLE_NODE_OPTIONS } from '../../host/fork.ts'
+import { FORKABLE_NODE_OPTIONS } from '../../host/forkable.ts'
 
 /** What Node.js has by default. */
 const V8_THREADS = 4

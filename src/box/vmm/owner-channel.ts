@@ -1,0 +1,59 @@
+/**
+ * A VMM process's end of the channel to the process that started it: lines of JSON, through a socket that it was given. Not Node's own channel: to set
+ * that up, and to send the first message, takes a tenth of a start.
+ */
+import { Socket } from 'node:net'
+import { createInterface } from 'node:readline'
+import type { OwnerMessage, VmmMessage } from './launch.ts'
+import type { VmmOwner } from './serve.ts'
+
+/** The descriptor that whoever starts a VMM gives it. */
+export const CHANNEL = 3
+
+export class OwnerChannel implements VmmOwner {
+  readonly #socket: Socket
+  readonly #name: object
+  #gone = false
+  #onGone: (() => void)[] = []
+
+  /** `name` goes along with every message: several may speak through the same socket. Nobody may shut it down then, only let go of it. */
+  constructor(name: object = {}) {
+    this.#name = name
+    this.#socket = new Socket({ fd: CHANNEL, allowHalfOpen: true })
+    const gone = (): void => {
+      if (this.#gone) return
+      this.#gone = true
+      for (const listener of this.#onGone) listener()
+    }
+    for (const event of ['end', 'error'] as const) this.#socket.on(event, gone)
+    this.#socket.unref()
+  }
+
+  /** Hears what the owner says; without that, nothing is expected but its end. */
+  listen(hear: ((message: OwnerMessage) => void) | undefined): void {
+    if (!hear) {
+      this.#socket.resume()
+      return
+    }
+    this.#socket.ref()
+    createInterface({ input: this.#socket })
+      .on('line', line => hear(JSON.parse(line) as OwnerMessage))
+      .on('error', () => {}) // it ended: see above
+  }
+
+  tell(message: VmmMessage): Promise<void> {
+    return new Promise(resolve => {
+      if (this.#gone || this.#socket.destroyed) resolve()
+      else this.#socket.write(`${JSON.stringify({ ...this.#name, ...message })}\n`, () => resolve())
+    })
+  }
+
+  onGone(listener: () => void): void {
+    this.#onGone.push(listener)
+    if (this.#gone) listener()
+  }
+
+  leave(): void {
+    this.#socket.destroy()
+  }
+}
