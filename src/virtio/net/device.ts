@@ -194,6 +194,7 @@ export class NetDevice implements VirtioDevice {
     const queue = this.#queues[RX_QUEUE]!
     let share = FAIR_SHARE
     let short = false
+    let idle = true
     queue.quiet()
     do {
       short = false
@@ -202,8 +203,10 @@ export class NetDevice implements VirtioDevice {
         if (length === 0) break
         if (!this.#up || length > MAX_FRAME) this.#dropNext()
         else short = !this.#receiveFrame(queue, length)
+        if (this.#frames.isIdle !== true) idle = false
       }
-      this.#link.publish(queue)
+      if (idle) this.#link.publishIdly(queue)
+      else this.#link.publish(queue)
       if (share === 0) return true
     } while (short && queue.rearmForMore())
     return false
