@@ -62,7 +62,13 @@ export class HostedDevice {
     this.#attached = true
     const serve = this.#host.handshake?.(this.#number)
     this.#counterNames = names as readonly string[]
-    return { kind: 'virtio-mmio', address, size: WINDOW_SIZE, slot: given, detail: { controlFd, ...(serve ? { serve } : {}) } }
+    return {
+      kind: 'virtio-mmio',
+      address,
+      size: WINDOW_SIZE,
+      slot: given,
+      detail: { controlFd, ...(serve ? { serve } : {}) },
+    }
   }
 
   async pause(): Promise<void> {
@@ -112,8 +118,7 @@ export class HostedDevice {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    if (this.#attached && this.#host.alive)
-      await this.#host.send({ do: 'close', device: this.#number }).catch(() => {})
+    if (this.#attached && this.#host.alive) await this.#host.send({ do: 'close', device: this.#number }).catch(() => {})
     await this.#host.release()
     if (this.#slot !== undefined) closeFd(this.#slot.controlFd)
   }
