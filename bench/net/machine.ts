@@ -4,7 +4,7 @@
  *
  *   node --import tsx machine.ts KERNEL INITRD MIB ACCELERATOR COMMAND-LINE
  */
-import { readFileSync, writeSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import type { AcceleratorName } from '../../src/accel/contract.ts'
 import { placementFor } from '../../src/box/vmm/placement.ts'
 import { lockUp } from '../../src/host/jail.ts'
@@ -20,9 +20,7 @@ async function main(kernel: string, initrd: string, mib: string, accel: Accelera
     ...{ kernel: readFileSync(kernel), initrd: readFileSync(initrd), cmdline },
     ...{ memoryMib: Number(mib), cpus: 1, accel, devices: [new HostedDevice(busy(), card)], threads: vcpus },
   })
-  machine.on('console', data => {
-    for (let done = 0; done < data.length; ) done += writeSync(1, data, done)
-  })
+  machine.on('console', data => void process.stdout.write(data.slice()))
   machine.once('exit', exit => {
     process.stderr.write(`${exit.reason}\n`)
     process.exit(1)

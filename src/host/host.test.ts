@@ -2,6 +2,7 @@ import { constants, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
+import { hearBell, ringBell } from './bell.ts'
 import { HostError } from './errors.ts'
 import { createEventFd, drainEventFd, signalEventFd } from './event-fd.ts'
 import {
@@ -116,5 +117,37 @@ describe('eventfd and poll', () => {
     expect(set.wait(1000)).toBe(1)
     closeFd(bell)
     closeFd(quiet)
+  })
+
+  it('runs tasks later without sleeping, and others when it would sleep', () => {
+    const set = new PollSet()
+    const done: string[] = []
+    set.atRest(() => done.push('rest'))
+    set.later(() => {
+      done.push('later')
+      set.later(() => done.push('again'))
+    })
+    // Whoever does not wait is busy: no rest yet.
+    expect(set.wait(0)).toBe(1)
+    expect(done).toEqual(['later'])
+    expect(set.wait(10_000)).toBe(2)
+    expect(done).toEqual(['later', 'again', 'rest'])
+    set.atRest(() => done.push('soon'))
+    const end = performance.now() + 1000
+    while (set.wait(0) === 0 && performance.now() < end);
+    expect(done.at(-1)).toBe('soon')
+    expect(set.wait(0)).toBe(0)
+  })
+
+  it('rings by a call where the listener is on this thread', () => {
+    const bell = createEventFd()
+    let heard = 0
+    hearBell(bell, () => heard++)
+    ringBell(bell)
+    expect([heard, drainEventFd(bell)]).toEqual([1, 0])
+    hearBell(bell, undefined)
+    ringBell(bell)
+    expect([heard, drainEventFd(bell)]).toEqual([1, 1])
+    closeFd(bell)
   })
 })

@@ -7,6 +7,9 @@ export const POLLOUT = 4
 export const POLLERR = 8
 export const POLLHUP = 16
 
+/** The longest that tasks wait for a rest. */
+const REST_MS = 0.5
+
 /** Tasks to run once, kept without garbage. */
 class TaskList {
   #tasks: (() => void)[] = []
@@ -49,6 +52,8 @@ export class PollSet {
   #removed = 0
   readonly #later = new TaskList()
   readonly #resting = new TaskList()
+  /** When those are run even if there is no rest. */
+  #restBy = 0
   /** Counts waits. */
   turn = 0
   /** Nothing that belongs to this set is to be served now. Whoever waits on it keeps to that; others who would serve something look here. */
@@ -96,9 +101,15 @@ export class PollSet {
     this.#later.add(task)
   }
 
-  /** Has `task` run once, when nothing is ready and nothing is expected any more: before the next sleep, or at the end of a wait. */
+  /** Has `task` run once, before the next sleep; where there is none, soon. */
   atRest(task: () => void): void {
+    if (this.#resting.isEmpty) this.#restBy = performance.now() + REST_MS
     this.#resting.add(task)
+  }
+
+  /** Runs what waits for a rest; how many there were. */
+  rest(): number {
+    return this.#resting.run()
   }
 
   /** As poll(2), after a while of looking when something is expected. */
@@ -131,7 +142,9 @@ export class PollSet {
       if (errno !== EINTR) throw new HostError('poll', errno)
     } else if (ready > 0) this.#dispatch()
     const done = Math.max(ready, 0) + this.#later.run()
-    return done + this.#resting.run()
+    // Whoever does not want to sleep is busy with something else.
+    const rests = !this.#resting.isEmpty && (timeoutMs !== 0 || performance.now() >= this.#restBy)
+    return rests ? done + this.rest() : done
   }
 
   #dispatch(): void {

@@ -89,6 +89,7 @@ export class NetworkStack {
   /** Connections of a guest that was saved: nobody is at their other end any more. */
   #restored: SavedNetwork | undefined
   #closed = false
+  #idle = false
 
   constructor(description: NetworkDescription = {}, options: StackOptions = {}) {
     const clock = options.clock ?? (() => performance.now())
@@ -420,8 +421,14 @@ export class NetworkStack {
     return ring.count > 0 ? ring.nextLength : this.tcp.output.plan()
   }
 
+  /** What was received last only ends what the guest has ended already. */
+  get isIdle(): boolean {
+    return this.#idle
+  }
+
   receive(into: IoVector, header: OffloadHeader): void {
     const { ring, counters } = this.core
+    this.#idle = ring.count === 0 && this.tcp.output.endsOnly
     counters.framesToGuest++
     counters.bytesToGuest += into.byteLength
     this.toGuest.take(into.byteLength)

@@ -44,6 +44,8 @@ export interface VirtioDevice {
    * after the worker's other devices had their turn. Throws GuestFault when the driver broke the rules.
    */
   notified(queue: number): boolean
+  /** So much is moving that a doorbell is better answered with what comes after it than at once. */
+  readonly isBusy?: boolean
   /** The driver wrote to `writableConfig`. */
   configWritten?(): void
   /** A request of the machine's owner, in the device's own terms. */

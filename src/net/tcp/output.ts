@@ -130,6 +130,11 @@ export class TcpOutput {
     return FrameWriter.transportAt(flow.remote) + TCP_HEADER + this.#sackBytes(flow) + this.#length
   }
 
+  /** The planned segment is no more than the end of a connection that the guest has ended on its side. */
+  get endsOnly(): boolean {
+    return this.#flow !== undefined && this.#flow.finReceived && this.#length === 0
+  }
+
   /** A flow that has ended says nothing more. */
   forget(flow: TcpFlow): void {
     if (this.#flow === flow) this.#flow = undefined

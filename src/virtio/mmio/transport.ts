@@ -224,7 +224,7 @@ export class VirtioTransport implements DeviceLink {
       this.#turn = turn
       this.#answered = 0
     }
-    if (held || ++this.#answered > AT_ONCE) this.ring(queue)
+    if (held || this.device.isBusy === true || ++this.#answered > AT_ONCE) this.ring(queue)
     else this.serve(queue)
   }
 

@@ -34,6 +34,8 @@ const MAX_MERGED = 64
 const MIN_FRAME = 14
 /** Bytes whose buffers the guest does not need back at once. */
 const LITTLE = 4096
+/** Bytes a turn above which frames are better passed on together. */
+const MUCH = 1 << 16
 
 export class NetDevice implements VirtioDevice {
   readonly type = TYPE_NET
@@ -59,6 +61,9 @@ export class NetDevice implements VirtioDevice {
   #txWaits = false
   /** A queue is being looked at, or the machine may be paused: what the link has to say waits for its turn. */
   #busy = false
+  /** Bytes that passed either way in turns of the loop until `#turn`, each counting half as much as the next. */
+  #moved = 0
+  #turn = 0
 
   /** Takes the link over: closes it when it is closed itself. */
   constructor(link: FrameLink, options: NetOptions) {
@@ -103,6 +108,20 @@ export class NetDevice implements VirtioDevice {
     // From a poll handler: without a doorbell of our own, which would cost a write, a poll and a read.
     this.#link.serve(RX_QUEUE)
     if (this.#txWaits) this.#link.serve(TX_QUEUE)
+  }
+
+  get isBusy(): boolean {
+    this.#move(0)
+    return this.#moved > MUCH
+  }
+
+  #move(bytes: number): void {
+    const { turn } = this.#link.poll
+    if (turn !== this.#turn) {
+      this.#moved *= 2 ** (this.#turn - turn)
+      this.#turn = turn
+    }
+    this.#moved += bytes
   }
 
   notified(index: number): boolean {
@@ -164,6 +183,7 @@ export class NetDevice implements VirtioDevice {
     }
     this.#frame.setToRangeOf(this.#readable, NET_HEADER, length)
     if (!this.#frames.send(this.#frame, header)) return false
+    this.#move(length)
     counters[metric.FRAMES_OUT]! += 1
     counters[metric.BYTES_OUT]! += length
     return true
@@ -174,6 +194,7 @@ export class NetDevice implements VirtioDevice {
     const queue = this.#queues[RX_QUEUE]!
     let share = FAIR_SHARE
     let short = false
+    let idle = true
     queue.quiet()
     do {
       short = false
@@ -182,8 +203,10 @@ export class NetDevice implements VirtioDevice {
         if (length === 0) break
         if (!this.#up || length > MAX_FRAME) this.#dropNext()
         else short = !this.#receiveFrame(queue, length)
+        if (this.#frames.isIdle !== true) idle = false
       }
-      this.#link.publish(queue)
+      if (idle) this.#link.publishIdly(queue)
+      else this.#link.publish(queue)
       if (share === 0) return true
     } while (short && queue.rearmForMore())
     return false
@@ -238,6 +261,7 @@ export class NetDevice implements VirtioDevice {
       queue.push(this.#heads[i]!, share)
       left -= share
     }
+    this.#move(length)
     counters[metric.FRAMES_IN]! += 1
     counters[metric.BYTES_IN]! += length
     return true

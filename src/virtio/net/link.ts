@@ -45,6 +45,8 @@ export interface FrameLink {
   readonly nextLength: number
   /** Puts the next frame into `into`, which has exactly its length, and takes it off. */
   receive(into: IoVector, header: FrameHeader): void
+  /** That nobody in the guest is likely to wait for what was received last: it may be told later. */
+  readonly isIdle?: boolean
   /** Takes the next frame off: the guest has no buffers that it would ever fit. */
   skip(): void
   /** What a link of a restored guest has to know; `restore` comes before `start`. */

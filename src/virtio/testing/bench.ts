@@ -57,6 +57,7 @@ export class DeviceBench<Device extends VirtioDevice = VirtioDevice> {
   run(limit = 10_000): number {
     let turns = 0
     while (turns < limit && this.poll.wait(0) > 0) turns++
+    this.poll.rest()
     return turns
   }
 
