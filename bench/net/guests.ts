@@ -182,7 +182,7 @@ const leashed = (command: readonly string[]): ChildProcess =>
   spawn('setpriv', ['--pdeathsig', 'KILL', ...command], { stdio: ['ignore', 'pipe', 'pipe'] })
 
 /** A VMM with a guest of that name, whose console is its standard output. */
-export async function startProcess(
+async function startProcess(
   name: string,
   parts: GuestParts,
   accel: Accelerator,
@@ -205,7 +205,7 @@ export async function startProcess(
   return guestOn(name, parts, console, end)
 }
 
-export const wordsOf = (name: string): string => `${COMMAND_LINE} bench.name=${name}`
+const wordsOf = (name: string): string => `${COMMAND_LINE} bench.name=${name}`
 
 /** Ours, as a box would be run: VITRINE_THREADS=many, which it inherits, gives vCPU and network a thread each. */
 export function startOurs(parts: GuestParts, accel: Accelerator): Promise<NetGuest> {

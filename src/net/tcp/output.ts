@@ -132,7 +132,7 @@ export class TcpOutput {
 
   /** The planned segment is no more than the end of a connection that the guest has ended on its side. */
   get endsOnly(): boolean {
-    return this.#flow !== undefined && this.#flow.finReceived && this.#length === 0
+    return this.#flow?.finReceived === true && this.#length === 0
   }
 
   /** A flow that has ended says nothing more. */
