@@ -37,8 +37,11 @@ const script = new Script(source, { filename, ...(existsSync(code) ? { cachedDat
 script.runInThisContext()(exports, require, module, __filename, __dirname)
 `
 
+/** `before` is JavaScript to be run first. */
+const loaderOf = (before: string): string => LOADER.replace("'use strict'\n", `'use strict'\n${before}`)
+
 /** Makes those three of a bundle `NAME.cjs`. */
-export function precompileBundle(path: string): void {
+export function precompileBundle(path: string, before = ''): void {
   const bundle = path.replace(/cjs$/, 'bundle.js')
   const text = readFileSync(path, 'utf8').replace(/^#!.*/, '')
   rmSync(path)
@@ -46,5 +49,5 @@ export function precompileBundle(path: string): void {
   const code = bundle.replace(/js$/, 'code')
   if (path.endsWith('nursery.process.cjs')) makeCode(bundle, code, NURSERY_NODE_OPTIONS)
   else writeFileSync(code, bytecodeOf(bundle))
-  writeFileSync(path, LOADER)
+  writeFileSync(path, loaderOf(before))
 }

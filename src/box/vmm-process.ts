@@ -62,18 +62,21 @@ export class VmmProcess {
   }
 }
 
-let early: VmmProcess | undefined
+/** Of this process, and not of a bundle: the command line has one that does nothing but this, loaded before the rest. */
+const EARLY = Symbol.for('vitrine.early-vmm')
+const shared = globalThis as { [EARLY]?: VmmProcess | undefined }
 
 /** Starts one for the next box of this process, whichever that is. */
 export function startVmmEarly(): void {
-  early ??= new VmmProcess()
-  early.unref()
+  shared[EARLY] ??= new VmmProcess()
+  shared[EARLY].unref()
 }
 
 /** That one, if it has not failed, or a new one. */
 export function takeVmmProcess(): VmmProcess {
+  const early = shared[EARLY]
   const taken = early?.isAlive ? early : new VmmProcess()
-  early = undefined
+  shared[EARLY] = undefined
   taken.child.ref()
   taken.channel.ref()
   return taken

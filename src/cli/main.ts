@@ -5,7 +5,6 @@
  * Exit status: the command's own; 1 when it fails, 2 when it is used wrongly, 130 when interrupted.
  */
 import { readFileSync } from 'node:fs'
-import { startVmmEarly } from '../box/vmm-process.ts'
 import { type Command, commandHelp, parseCommandLine, UsageError } from './command.ts'
 import { COMMANDS, type Entry, GROUPS } from './commands.ts'
 import { nearest } from './nearest.ts'
@@ -52,8 +51,6 @@ async function main(args: readonly string[]): Promise<number> {
     process.stdout.write(`${version()}\n`)
     return 0
   }
-  // What takes longest begins first, while the command is loaded and the box is made.
-  if (name === 'run' && !rest.includes('--help')) startVmmEarly()
   const command = await load(name)
   const parsed = parseCommandLine(command, rest)
   if (!parsed.flag('help')) return command.run(parsed)
