@@ -133,22 +133,27 @@ export class AgentClient {
     return Buffer.concat([frameHeader(0, Frame.HELLO, 0, 0, payload.length), payload])
   }
 
-  /** Greets the agent at the other end of `stream`, unless that was done; the stream belongs to the client from then on. */
-  static async connect(
-    stream: Duplex,
-    { timeoutMs = HELLO_TIMEOUT_MS, isGreeted = false }: { timeoutMs?: number; isGreeted?: boolean } = {},
-  ): Promise<AgentClient> {
+  /** Greets the agent at the other end of `stream`, which belongs to the client from then on, and waits for its answer. */
+  static async connect(stream: Duplex, timeoutMs = HELLO_TIMEOUT_MS): Promise<AgentClient> {
+    stream.write(AgentClient.greeting)
+    const client = AgentClient.greeted(stream, timeoutMs)
+    await client.answered()
+    return client
+  }
+
+  /** Resolves when the agent has answered the greeting. */
+  answered(): Promise<void> {
+    return this.#hello.promise
+  }
+
+  /** The same when the greeting has been sent, without waiting: requests can follow at once. They fail if the agent does not answer it, or is another. */
+  static greeted(stream: Duplex, timeoutMs = HELLO_TIMEOUT_MS): AgentClient {
     const client = new AgentClient(stream)
     const timer = setTimeout(
       () => client.#fail(new AgentError('TIMEOUT', `the agent in the guest did not answer within ${timeoutMs} ms`)),
       timeoutMs,
     )
-    try {
-      if (!isGreeted) stream.write(AgentClient.greeting)
-      await client.#hello.promise
-    } finally {
-      clearTimeout(timer)
-    }
+    void client.#hello.promise.catch(() => {}).finally(() => clearTimeout(timer))
     return client
   }
 

@@ -352,7 +352,11 @@ export class Vmm {
       }, LIMIT_CHECK_MS)
     })
     try {
-      const connected = connectAgent(this.#folder.vsockSocket)
+      const connected = connectAgent(this.#folder.vsockSocket).then(async agent => {
+        // One that boots may have much to do before it looks; one that goes on answers together with what it is told next.
+        if (!this.#plan.restore) await agent.answered()
+        return agent
+      })
       connected.catch(() => {})
       return await Promise.race([connected, givenUp])
     } finally {
