@@ -277,10 +277,17 @@ void channel_window(struct channel *ch, uint8_t stream, uint32_t credit)
 	want_events(&ch->streams[stream]);
 }
 
+/* Its whole group; by itself while it has not made one yet, or what it was to be spared would be taken for its end of input. */
+static void signal_all(struct channel *ch, int signal_number)
+{
+	if (kill(-ch->pid, signal_number))
+		kill(ch->pid, signal_number);
+}
+
 void channel_signal(struct channel *ch, int signal_number)
 {
 	if (ch->pid > 0 && !ch->reaped && signal_number > 0 && signal_number < 65)
-		kill(-ch->pid, signal_number);
+		signal_all(ch, signal_number);
 }
 
 void channel_resize(struct channel *ch, uint16_t rows, uint16_t columns)
@@ -303,8 +310,8 @@ void channel_abandon(struct channel *ch)
 	}
 	if (ch->pid > 0 && !ch->reaped) {
 		if (ch->tty)
-			kill(-ch->pid, SIGHUP);
-		kill(-ch->pid, SIGKILL);
+			signal_all(ch, SIGHUP);
+		signal_all(ch, SIGKILL);
 	}
 	destroy(ch);
 }
@@ -362,7 +369,7 @@ static bool tick(struct channel *ch, uint64_t now, uint64_t *next)
 		if (now >= ch->deadline_ms) {
 			ch->timed_out = true;
 			ch->deadline_ms = 0;
-			kill(-ch->pid, SIGKILL);
+			signal_all(ch, SIGKILL);
 		} else if (ch->deadline_ms < *next) {
 			*next = ch->deadline_ms;
 		}
