@@ -89,10 +89,17 @@ int load_modules(bool all)
 	return count;
 }
 
+static pid_t loader;
+
+bool loads_modules(void)
+{
+	return loader > 0 && kill(loader, 0) == 0;
+}
+
 void load_later_modules(void)
 {
-	pid_t pid = later_count ? fork() : -1;
-	if (pid == 0) {
+	loader = later_count ? fork() : -1;
+	if (loader == 0) {
 		setpriority(PRIO_PROCESS, 0, 19);
 		for (int i = 0; i < later_count; i++)
 			load_module(later[i], "a module");

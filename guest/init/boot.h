@@ -12,6 +12,8 @@ void mount_early(void);
 int load_modules(bool all);
 /* Loads, in a process of its own that leaves others the CPU, what load_modules has left. */
 void load_later_modules(void);
+/* Whether it is still at that. */
+bool loads_modules(void);
 /* The value of a vitrine.NAME=VALUE of the kernel's command line (quotes allowed), or NULL. Never freed. */
 const char *boot_option(const char *name);
 /* Mounts `device` and makes it the root; what the initramfs held is deleted, which frees its memory. */

@@ -52,7 +52,7 @@ enum frame_type {
 	FRAME_CLOCK = 40,    /* u64 nanoseconds since 1970, then random bytes for the entropy pool */
 	FRAME_GROW = 41,     /* make the root file system as large as its disk */
 	FRAME_IDENTITY = 42, /* string hostname, then see network.c */
-	FRAME_INFO = 43,     /* memory, load, uptime, process count */
+	FRAME_INFO = 43,     /* memory, load, uptime, process count, whether it still boots */
 	FRAME_SYNC = 45,     /* everything written is on the disk when this is answered */
 	FRAME_SHUTDOWN = 44, /* u32 0 power off, 1 reboot: sync, end processes, unmount */
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "boot.h"
 #include "network.h"
 
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
@@ -119,6 +120,7 @@ static int info(struct queue *q)
 	put_u64(q, exec_counts.started);
 	put_u64(q, exec_counts.failed);
 	put_u64(q, exec_counts.started - exec_counts.ended);
+	put_u32(q, loads_modules());
 	return 0;
 }
 

@@ -49,6 +49,7 @@ interface CpuExports extends TierExports {
   updateMode(): void
   flushTlbAll(): void
   dropAllWriters(): void
+  settleCode(): void
   getRflags(): number
   putRflags(value: number): void
   readSlow(address: bigint, size: number): bigint
@@ -300,6 +301,8 @@ export class SoftVcpu implements Vcpu {
   }
 
   save(): Uint8Array {
+    // What it has decoded may be saved next, and then has to be true.
+    this.#wasm.settleCode()
     return packVcpu(this.#memory, this.#base, this.#wasm.currentTime())
   }
 

@@ -1,5 +1,7 @@
 /** The exports of the CPU module. */
 import { pollTimer } from './apic'
+import { resetBlocks } from './blocks'
+import { serveMailbox } from './code-pages'
 import { cpu } from './cpu'
 import { pollPit } from './pit'
 import { C_PIT_DUE, S_CHIPS, S_INDEX, S_TIMER_DUE } from './state'
@@ -37,6 +39,11 @@ export function nextDeadline(): f64 {
   let due = load<f64>(cpu, S_TIMER_DUE)
   if (load<u32>(cpu, S_INDEX) == 0) due = min<f64>(due, load<f64>(load<u32>(cpu, S_CHIPS), C_PIT_DUE))
   return due
+}
+
+/** Drops the code that devices have overwritten, for a vCPU that stands still. */
+export function settleCode(): void {
+  if (serveMailbox()) resetBlocks()
 }
 
 export function currentTime(): f64 {

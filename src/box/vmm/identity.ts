@@ -55,6 +55,8 @@ export interface GuestInfo {
   readonly diskTotal: number
   readonly diskFree: number
   readonly execs: { readonly started: number; readonly failed: number; readonly running: number }
+  /** Modules that could wait are being loaded. */
+  readonly isBooting: boolean
 }
 
 export async function guestInfo(client: AgentClient): Promise<GuestInfo> {
@@ -65,7 +67,9 @@ export async function guestInfo(client: AgentClient): Promise<GuestInfo> {
   const [memoryTotal, memoryFree, memoryAvailable] = [reader.number(), reader.number(), reader.number()]
   const [diskTotal, diskFree] = [reader.number(), reader.number()]
   const execs = { started: reader.number(), failed: reader.number(), running: reader.number() }
-  return { uptimeS, processes, load, memoryTotal, memoryFree, memoryAvailable, diskTotal, diskFree, execs }
+  // A guest of an older snapshot does not say it.
+  const isBooting = reader.left >= 4 && reader.u32() !== 0
+  return { uptimeS, processes, load, memoryTotal, memoryFree, memoryAvailable, diskTotal, diskFree, execs, isBooting }
 }
 
 export async function shutDownGuest(client: AgentClient, how: 'off' | 'reboot'): Promise<void> {

@@ -41,6 +41,8 @@ const STOP_GRACE_MS = 15_000
 const SYNC_MS = 1000
 /** And one that the box may never go on from: `stop` drops it where it cannot be woken. */
 const RELEASE_SYNC_MS = 5000
+/** How long a template waits for its guest to have loaded the last of its modules. */
+const BOOTED_MS = 5000
 /** How often a box whose command has ended looks whether others still use it. */
 const USE_CHECK_MS = 100
 
@@ -220,6 +222,7 @@ export class Vmm {
 
   /** Leaves a snapshot of the guest as it is now for others to start from. Resolves when the guest runs again. */
   async leaveTemplate(key: string): Promise<void> {
+    await this.#booted()
     await this.#rehearse()
     await new Promise<void>(live => {
       this.#snapshots
@@ -227,6 +230,12 @@ export class Vmm {
         .catch((error: Error) => process.stderr.write(`no template was left: ${error.message}\n`))
         .finally(live)
     })
+  }
+
+  /** Waits for what the guest still does in the background: every one that goes on from here would do it again. */
+  async #booted(): Promise<void> {
+    for (const end = Date.now() + BOOTED_MS; Date.now() < end; await sleep(AGENT_RETRY_MS))
+      if (!(await guestInfo(this.#agent!)).isBooting) return
   }
 
   /** A command like those that will come, so that a guest that goes on from the template has its code at hand; an image may have no such command. */
