@@ -76,6 +76,10 @@ const STARTS_AT_A_TIME = availableParallelism() + 2
 /** With fewer forks there is nothing to share. */
 const FEWEST_NURSED = 2
 
+function releaseAll(locks: ProcessLock[]): void {
+  for (const lock of locks.splice(0)) lock.release()
+}
+
 /** Whether a call failed because the VMM ended before it answered. */
 const hasEnded = (error: unknown): boolean => error instanceof BoxError && error.code === 'VMM_FAILED'
 
@@ -318,7 +322,8 @@ export class Box extends EventEmitter<BoxEvents> {
       const ref = await this.#forkPoint()
       const manifest = store.find(ref.owner, ref.id)
       const boxes: Box[] = []
-      // It loads its code while the boxes are made.
+      const locks: ProcessLock[] = []
+      // It loads its code while the first is made, and starts them as they come.
       const nursery =
         count >= FEWEST_NURSED && canNurse(manifest, this.config.cpus) ? Nursery.open(this.#runtime.home) : undefined
       try {
@@ -329,11 +334,18 @@ export class Box extends EventEmitter<BoxEvents> {
             ...(detach === undefined ? {} : { detach }),
             ...(autoRemove === undefined ? {} : { autoRemove }),
           })
-          boxes.push(new Box(this.#runtime, folder, readRecord(folder)))
+          const box = new Box(this.#runtime, folder, readRecord(folder))
+          boxes.push(box)
+          if (!nursery) continue
+          if (i === 0) nursery.begin(await prepareGuest(this.#runtime, box.#record, folder))
+          locks.push(await acquire(folder.operationLock, `box '${box.name}'`, OPERATION_WAIT_MS))
+          nursery.add(folder)
         }
-        const left = nursery ? await Box.#startTogether(boxes, nursery) : boxes
+        const left = nursery ? await Box.#startedTogether(boxes, nursery) : boxes
+        releaseAll(locks)
         await inParallel(left, STARTS_AT_A_TIME, box => box.start())
       } catch (error) {
+        releaseAll(locks)
         await nursery?.close()
         for (const box of boxes) await box.remove({ force: true }).catch(() => {})
         throw error
@@ -345,24 +357,12 @@ export class Box extends EventEmitter<BoxEvents> {
     })
   }
 
-  /** Starts boxes that go on from the same snapshot in processes that share what they can. Those that have to be started by themselves are left. */
-  static async #startTogether(boxes: readonly Box[], nursery: Nursery): Promise<readonly Box[]> {
-    const first = boxes[0]!
-    const plan = await prepareGuest(first.#runtime, first.#record, first.#folder)
-    const locks: ProcessLock[] = []
-    try {
-      for (const { name, folder } of boxes)
-        locks.push(await acquire(folder.operationLock, `box '${name}'`, OPERATION_WAIT_MS))
-      const stages = await nursery.start(
-        plan,
-        boxes.map(({ folder }) => folder),
-      )
-      const started = boxes.filter(({ id }) => stages.has(id))
-      await Promise.all(started.map(box => box.#startedElsewhere(stages.get(box.id)!)))
-      return boxes.filter(({ id }) => !stages.has(id))
-    } finally {
-      for (const lock of locks) lock.release()
-    }
+  /** Waits for boxes that a nursery starts. Those that have to be started by themselves are left. */
+  static async #startedTogether(boxes: readonly Box[], nursery: Nursery): Promise<readonly Box[]> {
+    const stages = await nursery.finish()
+    const started = boxes.filter(({ id }) => stages.has(id))
+    await Promise.all(started.map(box => box.#startedElsewhere(stages.get(box.id)!)))
+    return boxes.filter(({ id }) => !stages.has(id))
   }
 
   async #startedElsewhere(stages: BootStages): Promise<void> {

@@ -18,7 +18,7 @@ import { POLLIN, PollSet } from '../host/poll.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
 import { wasmModule } from '../wasm/loader.ts'
 import { BoxFolder } from './home.ts'
-import type { NurseryMessage, NurseryPlan } from './vmm/launch.ts'
+import type { LaunchPlan, NurseryMessage, NurseryRequest } from './vmm/launch.ts'
 import { loadEarly } from './vmm/load-early.ts'
 import { CHANNEL, OwnerChannel } from './vmm/owner-channel.ts'
 import { type MappedMachine, mapSaved } from './vmm/restored-memory.ts'
@@ -27,19 +27,30 @@ import { serveBox, type VmmOwner } from './vmm/serve.ts'
 /** Children in the making: 100 at once start as soon as 3 or 4 at a time do, on two cores. */
 const AT_A_TIME = 32
 
+/** Where the owner says what to do. */
+const REQUESTS = 0
+
 /** Short lines: the kernel takes them whole, whoever else writes. */
 const say = (message: NurseryMessage): void => void writeSync(CHANNEL, `${JSON.stringify(message)}\n`)
 
-/** One line, from before which nothing was read. */
-function readPlan(): NurseryPlan {
-  const chunks: Buffer[] = []
-  for (;;) {
-    const chunk = Buffer.alloc(65536)
-    const length = readSync(CHANNEL, chunk)
-    chunks.push(chunk.subarray(0, length))
-    // Its owner ended, or has changed its mind.
-    if (length === 0) process.exit(0)
-    if (chunk[length - 1] === 10) return JSON.parse(Buffer.concat(chunks).toString()) as NurseryPlan
+/** What the owner says, a line at a time. */
+class Requests {
+  readonly #chunk = Buffer.alloc(65536)
+  #text = ''
+
+  next(): NurseryRequest {
+    for (;;) {
+      const end = this.#text.indexOf('\n')
+      if (end >= 0) {
+        const line = this.#text.slice(0, end)
+        this.#text = this.#text.slice(end + 1)
+        return JSON.parse(line) as NurseryRequest
+      }
+      const length = readSync(REQUESTS, this.#chunk)
+      // Its owner ended, or has changed its mind.
+      if (length === 0) process.exit(0)
+      this.#text += this.#chunk.toString('utf8', 0, length)
+    }
   }
 }
 
@@ -55,40 +66,57 @@ async function main(): Promise<void> {
   mapLargeBuffers()
   lockUp()
   await loadEverything()
-  const { launch, boxes } = readPlan()
-  let mapped: MappedMachine
-  const folders = boxes.map(({ path, id }) => new BoxFolder(path, id))
+  const requests = new Requests()
+  const first = requests.next()
+  if (!('launch' in first)) process.exit(0)
+  const { launch } = first
+  let mapped: MappedMachine | undefined
+  const nursery = process.pid
+  const births = new Births()
+  const unable: string[] = []
+  for (let request = requests.next(); 'box' in request; request = requests.next()) {
+    const folder = new BoxFolder(request.box.path, request.box.id)
+    mapped ??= await prepare(folder, launch)
+    births.waitForFewer(AT_A_TIME)
+    const ready = openPipe()
+    let pid = -1
+    try {
+      if (unable.length === 0) pid = forkProcess()
+    } catch (error) {
+      process.stderr.write(`${(error as Error).message}\n`)
+    }
+    if (pid < 0) {
+      unable.push(folder.id)
+      closeSync(ready.read)
+      closeSync(ready.write)
+      continue
+    }
+    if (pid === 0) {
+      const machine = mapped
+      births.forget()
+      closeSync(ready.read)
+      return becomeVmm(folder, nursery, ready.write, owner => serveBox(folder, owner, Promise.resolve(launch), machine))
+    }
+    closeSync(ready.write)
+    births.add(pid, folder.id, ready.read)
+  }
+  if (unable.length > 0) say({ type: 'unable', boxes: unable })
+  births.waitForFewer(1)
+  say({ type: 'done' })
+  process.exit(0)
+}
+
+/** Opens what all of them go on from. */
+async function prepare(folder: BoxFolder, launch: LaunchPlan): Promise<MappedMachine> {
   try {
-    mapped = await mapSaved(new SnapshotStore(resolve(folders[0]!.path, '../..')), launch.restore!, launch.accel)
+    const mapped = await mapSaved(new SnapshotStore(resolve(folder.path, '../..')), launch.restore!, launch.accel)
+    tidyHeap()
+    return mapped
   } catch (error) {
     const { code, message } = error as Error & { code?: string }
     say({ type: 'all-failed', code: code ?? 'VMM_FAILED', message })
     process.exit(1)
   }
-  tidyHeap()
-  const nursery = process.pid
-  const births = new Births()
-  for (const [index, folder] of folders.entries()) {
-    births.waitForFewer(AT_A_TIME)
-    const ready = openPipe()
-    let pid: number
-    try {
-      pid = forkProcess()
-    } catch (error) {
-      say({ type: 'unable', boxes: boxes.slice(index).map(({ id }) => id), message: (error as Error).message })
-      break
-    }
-    if (pid === 0) {
-      births.forget()
-      closeSync(ready.read)
-      return becomeVmm(folder, nursery, ready.write, owner => serveBox(folder, owner, Promise.resolve(launch), mapped))
-    }
-    closeSync(ready.write)
-    births.add(pid, folder.id, ready.read)
-  }
-  births.waitForFewer(1)
-  say({ type: 'done' })
-  process.exit(0)
 }
 
 /** Children that are not ready yet: each holds the other end of a pipe, into which it writes a byte when it is. */

@@ -8,7 +8,7 @@ import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder, Home } from './home.ts'
 import { EXIT_MS, lastWords } from './start.ts'
-import type { BootStages, LaunchPlan, NurseryMessage, NurseryPlan } from './vmm/launch.ts'
+import type { BootStages, LaunchPlan, NurseryMessage, NurseryRequest } from './vmm/launch.ts'
 import { NURSERY_NODE_OPTIONS } from './vmm/node-options.ts'
 import { fitsOneThread } from './vmm/one-thread.ts'
 import { ownEnvironment } from './vmm-process.ts'
@@ -28,12 +28,15 @@ export class Nursery {
   readonly #channel: Socket
   /** Resolves when its process has ended, or could not be started: how. */
   readonly #ended: Promise<string>
+  readonly #waiting = new Map<string, BoxFolder>()
+  #outcome: Promise<ReadonlyMap<string, BootStages>> | undefined
   #complaints = ''
 
   private constructor(home: Home) {
     const args = [...NURSERY_NODE_OPTIONS, assetPath('nursery.process.cjs'), `${home.boxes}/`]
     this.#process = spawn(process.execPath, args, {
-      stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+      // What it is told comes by itself: its children listen to the channel, for the end of it, and must not take that in.
+      stdio: ['pipe', 'ignore', 'pipe', 'pipe'],
       detached: true,
       cwd: '/',
       env: ownEnvironment(),
@@ -41,6 +44,7 @@ export class Nursery {
     // A pipe of Node's is a socket, and open in both directions.
     this.#channel = this.#process.stdio[CHANNEL] as Socket
     this.#channel.on('error', () => {})
+    this.#process.stdin?.on('error', () => {})
     this.#ended = new Promise(resolve => {
       this.#process.once('error', error => resolve(`cannot be started: ${error.message}`))
       this.#process.once('exit', (code, signal) => resolve(`ended (${signal ?? `exit status ${code}`})`))
@@ -55,21 +59,34 @@ export class Nursery {
     return new Nursery(home)
   }
 
+  /** Tells it what all boxes go on from; it prepares that. */
+  begin(launch: LaunchPlan): void {
+    this.#outcome = this.#listen()
+    this.#outcome.catch(() => {}) // `finish` looks at it
+    this.#say({ launch })
+  }
+
+  /** Has it start a box, while others are being made. */
+  add(folder: BoxFolder): void {
+    this.#waiting.set(folder.id, folder)
+    this.#say({ box: { path: folder.path, id: folder.id } })
+  }
+
   /**
-   * Starts the boxes, and resolves when all that could be started are ready: how long the stages of each took, by id. What is not in there was
+   * There are no more. Resolves when all that could be started are ready: how long the stages of each took, by id. What is not in there was
    * not begun, and may be started in another way. Unless a box is detached it ends when this process does, because the channel then closes.
    */
-  async start(launch: LaunchPlan, folders: readonly BoxFolder[]): Promise<ReadonlyMap<string, BootStages>> {
-    const plan: NurseryPlan = { launch, boxes: folders.map(({ path, id }) => ({ path, id })) }
-    try {
-      const started = await this.#started(plan, folders)
-      this.#process.unref()
-      this.#channel.unref()
-      return started
-    } catch (error) {
-      await this.close()
-      throw error
-    }
+  async finish(): Promise<ReadonlyMap<string, BootStages>> {
+    this.#say({ end: true })
+    const started = await this.#outcome!
+    this.#process.stdin?.destroy()
+    this.#process.unref()
+    this.#channel.unref()
+    return started
+  }
+
+  #say(request: NurseryRequest): void {
+    this.#process.stdin?.write(`${JSON.stringify(request)}\n`)
   }
 
   /** Gives it up: boxes that are not ready end with it. */
@@ -79,9 +96,9 @@ export class Nursery {
     this.#channel.destroy()
   }
 
-  #started({ launch, boxes }: NurseryPlan, folders: readonly BoxFolder[]): Promise<ReadonlyMap<string, BootStages>> {
+  #listen(): Promise<ReadonlyMap<string, BootStages>> {
     const started = new Map<string, BootStages>()
-    const waiting = new Map(folders.map(folder => [folder.id, folder]))
+    const waiting = this.#waiting
     let failure: Error | undefined
     return new Promise((resolve, reject) => {
       const fail = (id: string, error: Error): void => {
@@ -129,7 +146,6 @@ export class Nursery {
         .on('error', () => {}) // its process ended: see below
       // What was said before is heard first.
       void this.#ended.then(how => setTimeout(() => broken(`the nursery ${how}: ${this.#complaints}`), EXIT_MS))
-      this.#channel.write(`${JSON.stringify({ launch, boxes })}\n`)
     })
   }
 }

@@ -13,7 +13,7 @@
  * - Random numbers: OpenSSL sees by the process id that it was forked, and seeds itself anew. Node keeps some of `randomInt` and `randomUUID` in stock, and
  *   V8 of `Math.random`: who forks has used none of the three.
  */
-import { readdirSync, readFileSync } from 'node:fs'
+import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs'
 import { HostError } from './errors.ts'
 import { FORKABLE_NODE_OPTIONS } from './forkable.ts'
 import { check, lastErrno, retryOnSignal, sys, uv } from './libc.ts'
@@ -126,11 +126,15 @@ export function dieWith(parent: number): void {
   if (parent !== 0 && process.ppid !== parent) sys.exit(1)
 }
 
-/** Puts this process into a session of its own, with `fd` as its output. */
+/** Puts this process into a session of its own, with `fd` as its output and nothing for its input. */
 export function standAlone(fd: number): void {
   // Safe: numbers.
   check(sys.setsid(), 'setsid')
   takeOutput(fd)
+  const nothing = openSync('/dev/null', 'r')
+  // Safe: numbers.
+  check(sys.dup2(nothing, 0), 'dup2')
+  closeSync(nothing)
 }
 
 /** Has this process write to `fd` what it prints. */

@@ -42,11 +42,11 @@ export type VmmMessage =
   | { readonly type: 'ready'; readonly stages: BootStages }
   | { readonly type: 'failed'; readonly code: string; readonly message: string }
 
-/** What a nursery is told: boxes that all go on from the same snapshot. */
-export interface NurseryPlan {
-  readonly launch: LaunchPlan
-  readonly boxes: readonly { readonly path: string; readonly id: string }[]
-}
+/** From the process that forks a box to the nursery: what all go on from, then one after the other, as they are made, then that there are no more. */
+export type NurseryRequest =
+  | { readonly launch: LaunchPlan }
+  | { readonly box: { readonly path: string; readonly id: string } }
+  | { readonly end: true }
 
 /** From a nursery and the VMM processes that come from it, over the one channel that they share: a line of JSON each. */
 export type NurseryMessage =
@@ -56,7 +56,7 @@ export type NurseryMessage =
   /** Of all that said nothing so far: they cannot be started. */
   | { readonly type: 'all-failed'; readonly code: string; readonly message: string }
   /** No process came to be for these, and another way may do. */
-  | { readonly type: 'unable'; readonly boxes: readonly string[]; readonly message: string }
+  | { readonly type: 'unable'; readonly boxes: readonly string[] }
   /** Nothing more comes from the nursery. */
   | { readonly type: 'done' }
 
