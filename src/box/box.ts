@@ -218,26 +218,26 @@ export class Box extends EventEmitter<BoxEvents> {
     return this.#stages
   }
 
-  /** Starts the box; no effect when it runs. */
-  async start(): Promise<void> {
+  /** Starts the box; no effect when it runs. With `detach` this run outlives the process, whatever the box was made for. */
+  async start(options: { detach?: boolean } = {}): Promise<void> {
     readRecord(this.#folder) // still there?
     await withLock(this.#folder.operationLock, `box '${this.name}'`, OPERATION_WAIT_MS, async () => {
       // A VMM that no longer listens is about to end: nobody can be starting one meanwhile.
       if (this.#runs && !(await this.#connections.control())) await this.#connections.vmmEnded()
-      if (!this.#runs) await this.#launch()
+      if (!this.#runs) await this.#launch(options)
     })
     await this.#connections.control()
     if (isFrozen(this.#folder)) await this.resume()
   }
 
-  async #launch(): Promise<void> {
+  async #launch({ detach }: { detach?: boolean } = {}): Promise<void> {
     const store = snapshotStore(this.#runtime)
     // Until the VMM says what it stands on, nothing is removed.
     using _used = await store.use()
     const prepare = async (): Promise<LaunchPlan> => {
       const plan = await prepareGuest(this.#runtime, this.#record, this.#folder)
       this.#runtime.onProgress({ text: describeStart(plan) })
-      return plan
+      return detach === undefined ? plan : { ...plan, detach }
     }
     try {
       const plan = prepare()

@@ -6,7 +6,7 @@ import { ControlClient } from './control.ts'
 import type { BoxFolder } from './home.ts'
 import { isHeld } from './locks.ts'
 import { readPending } from './pending.ts'
-import type { BoxExit } from './vmm/launch.ts'
+import type { BoxExit, VmmStatus } from './vmm/launch.ts'
 
 const POLL_MS = 1
 const LOCK_GONE_MS = 5000
@@ -67,10 +67,14 @@ export class BoxConnections {
   }
 
   async #connect(): Promise<AgentClient> {
-    const open = (): Promise<AgentClient> => connectAgent(this.#folder.vsockSocket)
+    const open = async (): Promise<AgentClient> => {
+      const agent = await connectAgent(this.#folder.vsockSocket)
+      await agent.answered()
+      return agent
+    }
     const client = await open().catch(async (error: Error) => {
-      // It was just being put aside, because nobody used it.
-      if (!readPending(this.#folder)) throw error
+      // It was just ending, or being put aside because nobody used it.
+      if (!readPending(this.#folder) && !(await this.#isEnding())) throw error
       await this.vmmEnded()
       await this.#owner.start()
       return open()
@@ -80,6 +84,19 @@ export class BoxConnections {
       this.#agent = undefined
     }
     return client
+  }
+
+  /** Whether the VMM has begun to end, or has ended. */
+  async #isEnding(): Promise<boolean> {
+    const control = await ControlClient.connect(this.#folder.controlSocket)
+    if (!control) return true
+    try {
+      return (await control.call<VmmStatus>('status')).isEnding
+    } catch {
+      return true
+    } finally {
+      control.close()
+    }
   }
 
   /** The VMM's control, if there is a VMM; it is listened to from then on, so that its end is known at once. */

@@ -71,7 +71,7 @@ export const startCommand: Command = {
   usage: 'BOX...',
   options: {},
   examples: ['vitrine start work'],
-  run: args => forEach(args, box => box.start()),
+  run: args => forEach(args, box => box.start({ detach: true })),
 }
 
 export const stopCommand: Command = {

@@ -22,6 +22,8 @@ export interface LoopWork {
 
 /** However busy the guest is, libuv has its pass: so much of Node happens only then. */
 const LONGEST_ROUND_MS = 20
+/** How long work that has more to do goes on before descriptors are looked at. */
+const BETWEEN_LOOKS_MS = 0.2
 const O_CLOEXEC = 0o2000000
 const O_NONBLOCK = 0o4000
 const BYTE = new Uint8Array(1)
@@ -116,7 +118,7 @@ export class MainLoop {
     const end = performance.now() + LONGEST_ROUND_MS
     do {
       const work = this.#work
-      const idle = work ? work.turn() : Number.POSITIVE_INFINITY
+      const idle = work ? this.#turns(work) : Number.POSITIVE_INFINITY
       // A turn that ended has somebody wait for it.
       if (this.#work !== work) mayWait = false
       const due = this.#libuv.dueIn()
@@ -126,6 +128,15 @@ export class MainLoop {
     } while (mayWait && !this.#libuvReady && !this.#closed && performance.now() < end)
     if (!this.#closed) this.#again()
     return true
+  }
+
+  /** Turns of work that has more to do, until it is time to look at descriptors again: that costs as much as some work does. */
+  #turns(work: LoopWork): number {
+    const end = performance.now() + BETWEEN_LOOKS_MS
+    for (;;) {
+      const idle = work.turn()
+      if (idle > 0 || this.#work !== work || this.poll.hasTasks || performance.now() >= end) return idle
+    }
   }
 
   /** An eventfd with which other threads end its sleep. */

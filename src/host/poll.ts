@@ -96,6 +96,11 @@ export class PollSet {
     this.#eagerUntil = performance.now() + milliseconds
   }
 
+  /** Whether there are tasks for the next wait. */
+  get hasTasks(): boolean {
+    return !this.#later.isEmpty
+  }
+
   /** Has `task` run once, at the next wait, after the handlers of all that is ready; that wait does not sleep. */
   later(task: () => void): void {
     this.#later.add(task)

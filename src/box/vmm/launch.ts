@@ -14,6 +14,8 @@ export interface LaunchPlan {
   readonly restore?: SnapshotRef
   /** When the guest is ready, before its command: leave a template under this key. */
   readonly template?: string
+  /** Whether this run outlives the process that starts it; as the box's settings say, unless told. */
+  readonly detach?: boolean
   /** How long a guest that is not ready may say nothing on its console; a minute unless told. */
   readonly silenceMs?: number
 }
@@ -66,6 +68,8 @@ export interface VmmStatus {
   readonly pid: number
   readonly accel: AcceleratorName
   readonly stages: BootStages
+  /** Its end has begun: it takes nothing on any more. */
+  readonly isEnding: boolean
 }
 
 /** What a running VMM is asked to save. */

@@ -57,11 +57,12 @@ async function serve(
   if (!lock) throw new BoxError('WRONG_STATE', 'the box is running already')
   const vmm = await Vmm.start(folder, record, plan, mapped)
   const { config } = record
+  const detach = plan.detach ?? config.detach
   const stopped = { reason: 'stopped', message: 'it was stopped', exitCode: null } as const
   let control: ControlServer | undefined
   // One that was to go on from a snapshot and cannot is not lost; nor is one that is ended to be put back to a snapshot.
   let isKept = plan.restore !== undefined && plan.restore.owner !== 'template'
-  if (!config.detach) {
+  if (!detach) {
     owner.onGone(() => {
       void vmm.stop({ reason: 'owner-gone', message: 'the process that started it ended', exitCode: null })
     })
@@ -69,7 +70,7 @@ async function serve(
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void vmm.stop(stopped))
   try {
     control = await ControlServer.listen(folder.controlSocket, {
-      status: () => ({ pid: process.pid, accel: plan.accel, stages: vmm.stages }),
+      status: () => ({ pid: process.pid, accel: plan.accel, stages: vmm.stages, isEnding: vmm.isEnding }),
       stop: params => {
         const asked = params as { graceMs?: number; keep?: boolean } | null
         isKept = asked?.keep === true
@@ -97,7 +98,7 @@ async function serve(
         log('output', chunk)
       })
     }
-    if (config.detach) owner.leave()
+    if (detach) owner.leave()
   } catch (error) {
     void vmm.stop({ reason: 'vmm-failed', message: (error as Error).message, exitCode: null }, 0)
     await fail(owner, error as Error)

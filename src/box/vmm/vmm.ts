@@ -184,6 +184,10 @@ export class Vmm {
     return this.#stages
   }
 
+  get isEnding(): boolean {
+    return this.#ending !== undefined || this.#machine.exit !== undefined
+  }
+
   /** Resolves when the machine has ended and everything of it is gone. */
   get ended(): Promise<BoxExit> {
     return this.#ended
