@@ -366,8 +366,8 @@ export class Vmm {
     })
     try {
       const connected = connectAgent(this.#folder.vsockSocket).then(async agent => {
-        // One that boots may have much to do before it looks; one that goes on answers together with what it is told next.
-        if (!this.#plan.restore) await agent.answered()
+        // One that boots may have much to do before it looks; in one that goes on, the end of its old connections may take this one along.
+        await agent.answered()
         return agent
       })
       connected.catch(() => {})
