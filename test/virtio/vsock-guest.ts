@@ -97,9 +97,9 @@ reboot -f`)
         let second: TestGuest | undefined
         try {
           // Guest to host and host to guest at once, both begun by the guest.
-          const sent = await guest.printed(/SENT ([^\r\n]*)\s/, limitMs)
+          const sent = await guest.printed(/SENT ([^\r\n]*)[\r\n]/, limitMs)
           expect(sent[1]!.trim()).toBe(`GOOD ${bytes}`)
-          const received = await guest.printed(/RECEIVED ([^\r\n]*)\s/, limitMs)
+          const received = await guest.printed(/RECEIVED ([^\r\n]*)[\r\n]/, limitMs)
           expect(received[1]!.trim()).toBe(`GOOD ${bytes}`)
           const many = await guest.printed(/MANY (\d+)\s/, limitMs)
           expect(Number(many[1])).toBe(connections)
