@@ -239,7 +239,8 @@ export class Vmm {
   /** Waits for what the guest still does in the background: every one that goes on from here would do it again. */
   async #booted(): Promise<void> {
     for (const end = Date.now() + BOOTED_MS; Date.now() < end; await sleep(AGENT_RETRY_MS))
-      if (!(await guestInfo(this.#agent!)).isBooting) return
+      // One that cannot say it is not waited for: a template is no reason not to start.
+      if (!(await guestInfo(this.#agent!).catch(() => undefined))?.isBooting) return
   }
 
   /** A command like those that will come, so that a guest that goes on from the template has its code at hand; an image may have no such command. */
