@@ -8,12 +8,11 @@ import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder, Home } from './home.ts'
 import { EXIT_MS, lastWords } from './start.ts'
-import type { BootStages, LaunchPlan, NurseryMessage, NurseryRequest } from './vmm/launch.ts'
+import { type BootStages, CHANNEL, type LaunchPlan, type NurseryMessage, type NurseryRequest } from './vmm/launch.ts'
 import { NURSERY_NODE_OPTIONS } from './vmm/node-options.ts'
 import { fitsOneThread } from './vmm/one-thread.ts'
 import { ownEnvironment } from './vmm-process.ts'
 
-const CHANNEL = 3
 const LONGEST_COMPLAINT = 10_000
 
 /**

@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
 import { assetPath } from '../host/assets.ts'
-import type { LaunchPlan, OwnerMessage } from './vmm/launch.ts'
+import { CHANNEL, type LaunchPlan, type OwnerMessage } from './vmm/launch.ts'
 import { VMM_NODE_OPTIONS } from './vmm/node-options.ts'
 
 /** What the VMM needs of ours; secrets that stand in an environment are none of its business. */
@@ -27,7 +27,7 @@ export class VmmProcess {
       env: ownEnvironment(),
     })
     // A pipe of Node's is a socket, and open in both directions.
-    this.channel = this.child.stdio[3] as Socket
+    this.channel = this.child.stdio[CHANNEL] as Socket
     this.channel.on('error', () => {})
     this.child.on('error', () => {}) // whoever waits for it hears of it
   }

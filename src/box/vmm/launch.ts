@@ -34,6 +34,9 @@ export interface BootStages {
   readonly readyMs: number
 }
 
+/** The descriptor of the socket to the process that starts it, in a VMM and in a nursery. */
+export const CHANNEL = 3
+
 /** From the process that starts a VMM to it: first which box it is for, then what to start. */
 export type OwnerMessage =
   | { readonly box: { readonly path: string; readonly id: string } }

@@ -4,11 +4,8 @@
  */
 import { Socket } from 'node:net'
 import { createInterface } from 'node:readline'
-import type { OwnerMessage, VmmMessage } from './launch.ts'
+import { CHANNEL, type OwnerMessage, type VmmMessage } from './launch.ts'
 import type { VmmOwner } from './serve.ts'
-
-/** The descriptor that whoever starts a VMM gives it. */
-export const CHANNEL = 3
 
 export class OwnerChannel implements VmmOwner {
   readonly #socket: Socket
