@@ -23,6 +23,15 @@ afterEach(() => {
 /** Work that never has anything to do by itself: the loop sleeps as long as it may. */
 const idle = { turn: () => Number.POSITIVE_INFINITY }
 
+/** The same, counted. */
+class CountingWork {
+  turns = 0
+  turn(): number {
+    this.turns++
+    return Number.POSITIVE_INFINITY
+  }
+}
+
 describe('one loop for a guest, its devices and Node', () => {
   it('is available in this Node', () => expect(MainLoop.isAvailable).toBe(true))
 
@@ -92,35 +101,25 @@ describe('one loop for a guest, its devices and Node', () => {
 
   it('is woken by other threads', async () => {
     loop = new MainLoop()
-    let turns = 0
-    loop.work = {
-      turn: () => {
-        turns++
-        return Number.POSITIVE_INFINITY
-      },
-    }
+    const counting = new CountingWork()
+    loop.work = counting
     const { wakeFd } = loop
     await sleep(20)
-    const before = turns
+    const before = counting.turns
     const code = `require('node:fs').writeSync(${wakeFd}, Buffer.from([1, 0, 0, 0, 0, 0, 0, 0]))`
     const worker = new Worker(code, { eval: true })
     await new Promise(resolve => worker.once('exit', resolve))
     await nextTurn()
-    expect(turns).toBeGreaterThan(before)
+    expect(counting.turns).toBeGreaterThan(before)
   })
 
   it('sleeps when there is nothing to do', async () => {
     loop = new MainLoop()
-    let turns = 0
-    loop.work = {
-      turn: () => {
-        turns++
-        return Number.POSITIVE_INFINITY
-      },
-    }
+    const counting = new CountingWork()
+    loop.work = counting
     await sleep(50)
-    const before = turns
+    const before = counting.turns
     await sleep(500)
-    expect(turns - before).toBeLessThan(20)
+    expect(counting.turns - before).toBeLessThan(20)
   })
 })
