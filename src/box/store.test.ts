@@ -55,6 +55,14 @@ describe('the store', () => {
     expect(list(home)).toHaveLength(1)
   })
 
+  it('clears away a name that was taken by a process which was killed before it had written whose it is', () => {
+    home.prepare()
+    for (const name of ['mine', 'other']) writeFileSync(join(home.names, name), '')
+    expect(() => find(home, 'mine')).toThrow(/no box 'mine'/)
+    add('mine')
+    expect(readdirSync(home.names)).toEqual(['mine'])
+  })
+
   it('does not list what is incomplete or damaged, and says so when asked for it', () => {
     reserve(home, 'half')
     const id = add('broken')

@@ -99,7 +99,7 @@ function removeStaleNames(home: Home): void {
   withLockNow(namesLock(home), () => {
     for (const name of readdirSync(home.names)) {
       const holder = readName(home, name)
-      if (holder !== undefined && !isThere(home.box(holder))) rmSync(join(home.names, name), { force: true })
+      if (holder === undefined || !isThere(home.box(holder))) rmSync(join(home.names, name), { force: true })
     }
   })
 }
@@ -127,9 +127,11 @@ function takeName(home: Home, name: string, id: string): void {
   }
 }
 
+/** The id of the box that has it; undefined: none, or whoever took it was killed before it had written its id. */
 function readName(home: Home, name: string): string | undefined {
   try {
-    return readFileSync(join(home.names, name), 'utf8')
+    const holder = readFileSync(join(home.names, name), 'utf8')
+    return ID.test(holder) ? holder : undefined
   } catch {
     return undefined
   }
