@@ -112,8 +112,6 @@ async function buildJs(): Promise<void> {
       // Every thread reads and keeps its whole text. Names stay as they are: they are what a stack trace shows.
       minifyWhitespace: true,
       minifySyntax: true,
-      // koffi finds its own native part beside itself.
-      external: ['koffi'],
       define: { 'import.meta.url': 'bundleUrl' },
       banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
       plugins: [loadLate],

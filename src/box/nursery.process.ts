@@ -14,6 +14,7 @@ import { loadAccelerator } from '../accel/select.ts'
 import { childEnd, dieWith, forkProcess, openPipe, standAlone } from '../host/fork.ts'
 import { mapLargeBuffers, tidyHeap } from '../host/heap.ts'
 import { lockUp } from '../host/jail.ts'
+import { lookUpAll } from '../host/libc.ts'
 import { POLLIN, PollSet } from '../host/poll.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
 import { wasmModule } from '../wasm/loader.ts'
@@ -56,6 +57,7 @@ class Requests {
 
 /** What would be loaded when it is first used, in every child again. */
 async function loadEverything(): Promise<void> {
+  lookUpAll()
   wasmModule('cpu')
   loadEarly()
   await loadAccelerator('soft')

@@ -9,6 +9,7 @@ import { forkIsAvailable } from './fork.ts'
 import { FORKABLE_NODE_OPTIONS } from './forkable.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-fork-'))
+const BUNDLE_URL = "const bundleUrl = require('node:url').pathToFileURL(__filename).href"
 const MODULES = fileURLToPath(new URL('../../node_modules', import.meta.url))
 
 // As the build does it: what compiles TypeScript on the fly has a thread, and there may be none.
@@ -16,7 +17,8 @@ beforeAll(() => {
   const contents = "export * from './fork.ts'; export * from './jail.ts'; export * from './heap.ts'"
   buildSync({
     stdin: { contents, resolveDir: fileURLToPath(new URL('.', import.meta.url)) },
-    ...{ outfile: join(folder, 'host.cjs'), bundle: true, platform: 'node', format: 'cjs', external: ['koffi'] },
+    ...{ outfile: join(folder, 'host.cjs'), bundle: true, platform: 'node', format: 'cjs' },
+    ...{ define: { 'import.meta.url': 'bundleUrl' }, banner: { js: BUNDLE_URL } },
   })
 })
 afterAll(() => rmSync(folder, { recursive: true, force: true }))

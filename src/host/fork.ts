@@ -31,8 +31,7 @@ const O_CLOEXEC = 0o2000000
 export const v8IsSingleThreaded = (): boolean => process.execArgv.includes('--single-threaded')
 
 /** Whether this Node could be forked if it was started for it: libuv's functions are there, and it is Linux. */
-export const forkIsAvailable = (): boolean =>
-  process.platform === 'linux' && uv.default_loop !== undefined && uv.loop_fork !== undefined
+export const forkIsAvailable = (): boolean => process.platform === 'linux' && uv() !== undefined
 
 /** process.uptime() when this process came from a fork; 0: it was started. */
 let forkedAt = 0
@@ -96,7 +95,8 @@ export function forkProcess(): number {
 
 function becomeChild(): void {
   // Safe: the main thread's loop, on the main thread, not inside of a pass that looks at descriptors.
-  const failed = uv.loop_fork!(uv.default_loop!())
+  const { loop_fork, default_loop } = uv()!
+  const failed = loop_fork(default_loop())
   if (failed !== 0) sys.exit(1)
   forkedAt = process.uptime()
   Object.defineProperty(process, 'pid', { value: sys.getpid(), enumerable: true, configurable: true })

@@ -4,27 +4,53 @@
  * A declaration here is unsafe by nature: a wrong length or a stale pointer corrupts the process. Callers are the typed
  * wrappers in this folder; each says what makes its call safe. Buffers are typed arrays or numeric host addresses;
  * koffi pins a typed array for the duration of a synchronous call.
+ *
+ * koffi is loaded, and a function looked up, by the first call: a process that starts pays for what it uses.
  */
-import koffi from 'koffi'
 import { EINTR, HostError } from './errors.ts'
+import { koffi, libc } from './koffi.ts'
 
 /** A buffer argument: a typed array, or an address in this process. */
 export type Pointer = Uint8Array | BigUint64Array | Int32Array | number | bigint | null
 
-/**
- * Every thread that loads koffi gets a stack and a heap for its calls, and koffi 3.3 does not give them back when the thread ends: with its
- * 3 MiB, a host with huge pages loses one or two MiB a thread. Nothing that we call needs more than this.
- */
-koffi.config({ sync_stack_size: 128 * 1024, sync_heap_size: 64 * 1024 })
-
-const libc = koffi.load(null)
-
-function declare<Args extends unknown[], Result>(name: string, result: string, args: string[]) {
-  // koffi checks argument counts and kinds at run time; the TypeScript signature is the caller's.
-  return libc.func(name, result, args) as unknown as (...args: Args) => Result
+interface Declaration {
+  readonly name: string
+  readonly result: string
+  readonly args: string[]
 }
 
-export const sys = {
+/** koffi checks argument counts and kinds at run time; the TypeScript signature is the caller's. */
+function declare<Args extends unknown[], Result>(name: string, result: string, args: string[]) {
+  return { name, result, args } satisfies Declaration as unknown as (...args: Args) => Result
+}
+
+type Foreign = (...args: unknown[]) => unknown
+
+const lookUp = ({ name, result, args }: Declaration): Foreign => libc().func(name, result, args) as Foreign
+
+/** Has every function looked up now: for a process that will be forked, so that its children need not. */
+export const lookUpAll = (): void => {
+  for (const each of unused.values()) each()
+}
+const unused = new Map<string, () => Foreign>()
+
+/** Puts a function in the place of each declaration that looks it up when it is first called, and gives way to it. */
+function lookedUpLater<Table extends Readonly<Record<string, unknown>>>(declarations: Table): Table {
+  const table = declarations as Record<string, unknown>
+  for (const [key, declaration] of Object.entries(declarations)) {
+    const settle = (): Foreign => {
+      const found = lookUp(declaration as Declaration)
+      table[key] = found
+      unused.delete(key)
+      return found
+    }
+    unused.set(key, settle)
+    table[key] = (...args: unknown[]) => settle()(...args)
+  }
+  return declarations
+}
+
+export const sys = lookedUpLater({
   open: declare<[string, number, number], number>('open', 'int', ['str', 'int', 'int']),
   close: declare<[number], number>('close', 'int', ['int']),
   read: declare<[number, Pointer, number], number>('read', 'int64', ['int', 'void*', 'uint64']),
@@ -141,39 +167,47 @@ export const sys = {
   dup2: declare<[number, number], number>('dup2', 'int', ['int', 'int']),
   /** Ends the process at once: nothing of Node's runs any more. */
   exit: declare<[number], void>('_exit', 'void', ['int']),
-}
+})
 
-/** A function that this process may not have: undefined then. */
-function declareOptional<Args extends unknown[], Result>(name: string, result: string, args: string[]) {
-  try {
-    return declare<Args, Result>(name, result, args)
-  } catch {
-    return undefined
+/** Functions that this process may not have; undefined, unless it has all of them. */
+function optional<Table extends Readonly<Record<string, unknown>>>(declarations: Table): () => Table | undefined {
+  let found: Table | undefined | null = null
+  return () => {
+    if (found === null) {
+      try {
+        const entries = Object.entries(declarations).map(([key, each]) => [key, lookUp(each as Declaration)])
+        found = Object.fromEntries(entries) as Table
+      } catch {
+        found = undefined
+      }
+    }
+    return found
   }
 }
 
-/** Gives what malloc() keeps and nobody uses back to the host; glibc only. */
-export const trimAllocator = declareOptional<[number], number>('malloc_trim', 'int', ['uint64'])
-
-/** Settings of malloc(); glibc only. */
-export const setAllocator = declareOptional<[number, number], number>('mallopt', 'int', ['int', 'int'])
+/** What malloc() can be told; glibc only. */
+export const allocator = optional({
+  /** Gives what it keeps and nobody uses back to the host. */
+  trim: declare<[number], number>('malloc_trim', 'int', ['uint64']),
+  set: declare<[number, number], number>('mallopt', 'int', ['int', 'int']),
+})
 
 /** Node's event loop, through the functions that Node exports to native addons. */
-export const uv = {
-  default_loop: declareOptional<[], unknown>('uv_default_loop', 'void*', []),
-  backend_fd: declareOptional<[unknown], number>('uv_backend_fd', 'int', ['void*']),
-  backend_timeout: declareOptional<[unknown], number>('uv_backend_timeout', 'int', ['void*']),
-  update_time: declareOptional<[unknown], void>('uv_update_time', 'void', ['void*']),
-  metrics_info: declareOptional<[unknown, Pointer], number>('uv_metrics_info', 'int', ['void*', 'void*']),
-  loop_fork: declareOptional<[unknown], number>('uv_loop_fork', 'int', ['void*']),
-}
+export const uv = optional({
+  default_loop: declare<[], unknown>('uv_default_loop', 'void*', []),
+  backend_fd: declare<[unknown], number>('uv_backend_fd', 'int', ['void*']),
+  backend_timeout: declare<[unknown], number>('uv_backend_timeout', 'int', ['void*']),
+  update_time: declare<[unknown], void>('uv_update_time', 'void', ['void*']),
+  metrics_info: declare<[unknown, Pointer], number>('uv_metrics_info', 'int', ['void*', 'void*']),
+  loop_fork: declare<[unknown], number>('uv_loop_fork', 'int', ['void*']),
+})
 
 /** The errno of the last call on this thread. Read it before anything else calls into libc through koffi. */
-export const lastErrno = (): number => koffi.errno()
+export const lastErrno = (): number => koffi().errno()
 
 /** Passes a call's result on, or throws the typed error when it is negative. */
 export function check(result: number, syscall: string, subject?: string): number {
-  if (result < 0) throw new HostError(syscall, koffi.errno(), subject)
+  if (result < 0) throw new HostError(syscall, koffi().errno(), subject)
   return result
 }
 
@@ -182,7 +216,7 @@ export function retryOnSignal(call: () => number, syscall: string, subject?: str
   for (;;) {
     const result = call()
     if (result >= 0) return result
-    const errno = koffi.errno()
+    const errno = koffi().errno()
     if (errno !== EINTR) throw new HostError(syscall, errno, subject)
   }
 }
@@ -191,7 +225,7 @@ export function retryOnSignal(call: () => number, syscall: string, subject?: str
  * The host address of a typed array's first byte. Stable only for memory that V8 never moves: WebAssembly memories,
  * SharedArrayBuffers, and ArrayBuffers larger than V8's inline limit (64 bytes).
  */
-export const addressOf = (bytes: Uint8Array): number => Number(koffi.address(bytes))
+export const addressOf = (bytes: Uint8Array): number => Number(koffi().address(bytes))
 
 /** An ArrayBuffer over `length` bytes at a host address: for mappings of ours, valid until they are unmapped. */
-export const viewOf = (address: number | bigint, length: number): ArrayBuffer => koffi.view(address, length)
+export const viewOf = (address: number | bigint, length: number): ArrayBuffer => koffi().view(address, length)

@@ -30,24 +30,25 @@ const BYTE = new Uint8Array(1)
 
 /** Libuv's own loop, by the functions that Node exports for native addons. */
 class Libuv {
-  readonly #loop = uv.default_loop!()
+  readonly #uv = uv()!
+  readonly #loop = this.#uv.default_loop()
   /** `uv_metrics_t`: loop_count, events, events_waiting, and room to grow. */
   readonly #metrics = new Uint32Array(32)
 
-  readonly fd = uv.backend_fd!(this.#loop)
+  readonly fd = this.#uv.backend_fd(this.#loop)
 
   /** Milliseconds until libuv has something to do by itself; Infinity: never. */
   dueIn(): number {
     // Safe: the main thread's loop lives as long as the process, and this is its thread.
-    uv.update_time!(this.#loop)
-    const timeout = uv.backend_timeout!(this.#loop)
+    this.#uv.update_time(this.#loop)
+    const timeout = this.#uv.backend_timeout(this.#loop)
     return timeout < 0 ? Number.POSITIVE_INFINITY : timeout
   }
 
   /** Counts what it was told by the kernel; wraps around. */
   events(): number {
     // Safe: the structure has 128 bytes.
-    uv.metrics_info!(this.#loop, new Uint8Array(this.#metrics.buffer))
+    this.#uv.metrics_info(this.#loop, new Uint8Array(this.#metrics.buffer))
     return this.#metrics[2]!
   }
 }
@@ -55,7 +56,7 @@ class Libuv {
 export class MainLoop {
   /** Whether this Node lets us: its libuv is of 2023 or later, and exported. */
   static get isAvailable(): boolean {
-    return Object.values(uv).every(symbol => symbol !== undefined)
+    return uv() !== undefined
   }
 
   /** What the devices wait for. */
