@@ -67,20 +67,33 @@ const BUNDLE = {
 /** Modules of Node's own that take milliseconds to load, in every thread again, and that most starts do without. */
 const LATE = /^node:(?:crypto|net|zlib|readline)$/
 
-/** Puts a module of getters in the place of each, so that it is loaded when something of it is first used. */
-const loadLate: esbuild.Plugin = {
-  name: 'late',
+const namesOf = (path: string): string[] => Object.keys(createRequire(import.meta.url)(path) as object)
+
+/**
+ * Node's own modules for a CommonJS bundle: what is imported of them, looked at when they are loaded. By itself esbuild makes an object with a getter for
+ * every name of a module, in each file that imports it. The late ones are such an object, whose module is loaded when something of it is first used.
+ */
+const builtins: esbuild.Plugin = {
+  name: 'builtins',
   setup(build) {
-    build.onResolve({ filter: LATE }, ({ path, namespace }) =>
-      namespace === 'late' ? { path, external: true } : { path, namespace: 'late' },
+    build.onResolve({ filter: /^node:/ }, ({ path, namespace }) =>
+      namespace === 'builtin' ? { path, external: true } : { path, namespace: 'builtin' },
     )
-    build.onLoad({ filter: LATE, namespace: 'late' }, ({ path }) => {
-      const names = JSON.stringify(Object.keys(createRequire(import.meta.url)(path) as object))
+    build.onLoad({ filter: LATE, namespace: 'builtin' }, ({ path }) => {
       const getter = `{ enumerable: true, get: () => require('${path}')[name] }`
+      const names = JSON.stringify(namesOf(path))
       return { contents: `for (const name of ${names}) Object.defineProperty(exports, name, ${getter})` }
+    })
+    build.onLoad({ filter: /./, namespace: 'builtin' }, ({ path }) => {
+      const names = namesOf(path).filter(name => /^[a-z]\w*$/i.test(name) && name !== 'default')
+      const exported = names.map(name => `export const ${name} = /* @__PURE__ */ (() => all.${name})()`)
+      return { contents: [`const all = require('${path}')`, 'export default all', ...exported].join('\n') }
     })
   },
 }
+
+/** Commands that are used again and again have code of their own. */
+const KEPT_OF_CLI = { name: "['run', 'exec'].includes(process.argv[2]) ? process.argv[2] : undefined" }
 
 /**
  * The library is ES modules. The CLI and every `*.worker.ts` and `*.process.ts`, which start threads and processes, are one
@@ -114,12 +127,16 @@ async function buildJs(): Promise<void> {
       minifySyntax: true,
       define: { 'import.meta.url': 'bundleUrl' },
       banner: { js: "const bundleUrl = require('node:url').pathToFileURL(__filename).href;" },
-      plugins: [loadLate],
+      plugins: [builtins],
     }),
   ])
   // Small, and run before anything else is read: not worth a file of bytecode.
   const early = "if (process.argv[2] === 'run' && !process.argv.includes('--help')) require('./early-vmm.cjs')\n"
-  for (const name of Object.keys(programs)) precompileBundle(join(DIST, `${name}.cjs`), name === 'cli' ? early : '')
+  for (const name of Object.keys(programs)) {
+    const path = join(DIST, `${name}.cjs`)
+    if (name === 'cli') precompileBundle(path, KEPT_OF_CLI, early)
+    else precompileBundle(path, name === 'vmm.process' ? { name: "'vmm'" } : undefined)
+  }
   writeFileSync(join(DIST, 'cli.js'), "#!/usr/bin/env node\nimport './cli.cjs'\n")
   for (const name of ['cli.js', 'cli.cjs']) chmodSync(join(DIST, name), 0o755)
 }

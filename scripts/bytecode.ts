@@ -5,8 +5,7 @@ import { Script } from 'node:vm'
 
 /** Of what runs when it is loaded, or of `all` functions: V8 leaves the others for when they are first called. */
 export function bytecodeOf(bundle: string, all = false): Uint8Array {
-  const text = readFileSync(bundle, 'utf8')
-  const source = `(function (exports, require, module, __filename, __dirname) {${text}\n})`
+  const source = readFileSync(bundle, 'latin1')
   // V8 would not take in what was written with another setting than it has then.
   if (all) setFlagsFromString('--no-lazy')
   const script = new Script(source, { filename: bundle })

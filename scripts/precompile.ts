@@ -4,6 +4,7 @@
  * own, it is made by a process that has them too.
  */
 import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { NURSERY_NODE_OPTIONS } from '../src/box/vmm/node-options.ts'
@@ -25,29 +26,61 @@ export function precompileWasm(path: string): void {
   makeCode(path, path.replace(/wasm$/, 'forkable.code'), NURSERY_NODE_OPTIONS)
 }
 
-/** Loads a bundle with its bytecode: `NAME.cjs` for `NAME.bundle.js` and `NAME.bundle.code`. */
-const LOADER = `#!/usr/bin/env node
+/** A program whose start somebody waits for: what V8 compiled when it was used is kept in the home (src/host/kept-code.ts) under a name of its own. */
+export interface KeptProgram {
+  /** An expression: text, or undefined where nothing is kept. */
+  readonly name: string
+}
+
+/**
+ * Loads a bundle with bytecode: `NAME.cjs` for `NAME.bundle.js`. If none is kept in the home that V8 takes, that of the build, `NAME.bundle.code`. V8 knows a
+ * text by its length, so the name of what is kept has a hash of it.
+ */
+function loaderOf(bundle: string, kept: KeptProgram | undefined, before: string): string {
+  const hash = createHash('sha256').update(bundle).digest('hex').slice(0, 16)
+  return `#!/usr/bin/env node
 'use strict'
-const { existsSync, readFileSync } = require('node:fs')
+${before}const { readFileSync } = require('node:fs')
 const { Script } = require('node:vm')
 const filename = __filename.replace(/cjs$/, 'bundle.js')
-const code = filename.replace(/js$/, 'code')
-const source = '(function (exports, require, module, __filename, __dirname) {' + readFileSync(filename, 'utf8') + '\\n})'
-const script = new Script(source, { filename, ...(existsSync(code) ? { cachedData: readFileSync(code) } : {}) })
-script.runInThisContext()(exports, require, module, __filename, __dirname)
+// ASCII, which takes the least to become a string.
+const source = readFileSync(filename, 'latin1')
+function load(code) {
+  let cachedData
+  try {
+    cachedData = readFileSync(code)
+  } catch {
+    return undefined
+  }
+  const script = new Script(source, { filename, cachedData })
+  return script.cachedDataRejected ? undefined : script
+}
+${kept ? keptPart(kept, hash) : 'let script'}
+script ??= load(filename.replace(/js$/, 'code')) ?? new Script(source, { filename })
+${kept ? "if (path) globalThis[Symbol.for('vitrine.bundle')] = { script, path, isKept }\n" : ''}script.runInThisContext()(exports, require, module, __filename, __dirname)
 `
+}
 
-/** `before` is JavaScript to be run first. */
-const loaderOf = (before: string): string => LOADER.replace("'use strict'\n", `'use strict'\n${before}`)
+const keptPart = ({ name }: KeptProgram, hash: string): string => `const name = ${name}
+const home = process.env.VITRINE_HOME || require('node:os').homedir() + '/.vitrine'
+const path = name && home + '/code/' + name + '-${hash}.code'
+let script = path && load(path)
+const isKept = script !== undefined`
 
-/** Makes those three of a bundle `NAME.cjs`. */
-export function precompileBundle(path: string, before = ''): void {
+/** As Node wraps a module; all else than ASCII is written as escapes by esbuild. */
+function asFunction(module: string): string {
+  if (/[^\0-\x7f]/.test(module)) throw new Error('a bundle is not ASCII: esbuild is to write the rest as escapes')
+  return `(function (exports, require, module, __filename, __dirname) {${module}\n})`
+}
+
+/** Makes the loader and the bytecode of a bundle `NAME.cjs`, and puts the bundle beside them. `before` is JavaScript to be run first. */
+export function precompileBundle(path: string, kept?: KeptProgram, before = ''): void {
   const bundle = path.replace(/cjs$/, 'bundle.js')
-  const text = readFileSync(path, 'utf8').replace(/^#!.*/, '')
+  const text = asFunction(readFileSync(path, 'utf8').replace(/^#!.*/, ''))
   rmSync(path)
   writeFileSync(bundle, text)
   const code = bundle.replace(/js$/, 'code')
   if (path.endsWith('nursery.process.cjs')) makeCode(bundle, code, NURSERY_NODE_OPTIONS)
   else writeFileSync(code, bytecodeOf(bundle))
-  writeFileSync(path, loaderOf(before))
+  writeFileSync(path, loaderOf(text, kept, before))
 }

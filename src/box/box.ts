@@ -36,7 +36,7 @@ import {
   snapshotsOf,
   summaryOf,
 } from './snapshots.ts'
-import { describeStart, startVmm } from './start.ts'
+import { describeStart, type StartedFrom, startedFrom, startVmm } from './start.ts'
 import { discard, find, list, reserve } from './store.ts'
 import { startFromImage } from './templates.ts'
 import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, OpenPort, TakenSnapshot, VmmStatus } from './vmm/launch.ts'
@@ -105,6 +105,7 @@ export class Box extends EventEmitter<BoxEvents> {
   readonly #named: boolean
   readonly #connections: BoxConnections
   #stages: BootStages | undefined
+  #startedFrom: StartedFrom | undefined
 
   private constructor(runtime: Runtime, folder: BoxFolder, record: BoxRecord) {
     super()
@@ -140,7 +141,7 @@ export class Box extends EventEmitter<BoxEvents> {
       const found = await prepareImage(runtime, wanted.image ?? 'base', diskGib * 2 ** 30)
       const image = withEntrypoint(found, wanted.entrypoint)
       const config = resolveConfig(wanted, image)
-      image.createDisk(folder.disk, config.diskGib * 2 ** 30)
+      image.createDisk(folder.disk, config.diskGib * 2 ** 30, !config.autoRemove)
       writeFileSync(folder.fresh, '')
       writeRecord(folder, {
         id: folder.id,
@@ -218,6 +219,11 @@ export class Box extends EventEmitter<BoxEvents> {
     return this.#stages
   }
 
+  /** What this handle's last start of the box began with. */
+  get startedFrom(): StartedFrom | undefined {
+    return this.#startedFrom
+  }
+
   /** Starts the box; no effect when it runs. With `detach` this run outlives the process, whatever the box was made for. */
   async start(options: { detach?: boolean } = {}): Promise<void> {
     readRecord(this.#folder) // still there?
@@ -237,6 +243,7 @@ export class Box extends EventEmitter<BoxEvents> {
     const prepare = async (): Promise<LaunchPlan> => {
       const plan = await prepareGuest(this.#runtime, this.#record, this.#folder)
       this.#runtime.onProgress({ text: describeStart(plan) })
+      this.#startedFrom = startedFrom(plan)
       return detach === undefined ? plan : { ...plan, detach }
     }
     try {

@@ -29,8 +29,8 @@ export interface PreparedImage extends ImageSettings {
   readonly id: string
   /** The shared, read-only ext4 file. */
   readonly disk: string
-  /** Makes a box's own disk: an overlay of that size. */
-  createDisk(path: string, sizeBytes: number): void
+  /** Makes a box's own disk: an overlay of that size; `durable` unless the box goes away when it ends. */
+  createDisk(path: string, sizeBytes: number, durable: boolean): void
 }
 
 /** While this is held, no image is removed. */
@@ -57,8 +57,8 @@ export async function prepareImage(runtime: Runtime, name: string, diskBytes: nu
     env,
     user,
     workdir,
-    createDisk: (path, sizeBytes) =>
-      createDisk(path, { format: 'qcow2', size: sizeBytes, backing: { file: image.disk, format: 'raw' } }),
+    createDisk: (path, sizeBytes, durable) =>
+      createDisk(path, { format: 'qcow2', size: sizeBytes, backing: { file: image.disk, format: 'raw' }, durable }),
   }
 }
 
@@ -136,7 +136,7 @@ export async function prepareGuest(runtime: Runtime, record: BoxRecord, folder: 
     const store = new SnapshotStore(home)
     const found = store.template(template)
     if (found) {
-      startFromTemplate(store, folder, found)
+      startFromTemplate(store, folder, record, found)
       return { ...plan, initrd: found.machine!.initrd, restore: { owner: found.owner, id: found.id } }
     }
   }

@@ -76,12 +76,13 @@ export function putBack(store: SnapshotStore, folder: BoxFolder, manifest: Snaps
   if (manifest.memory) writePending(folder, { snapshot: { owner: manifest.owner, id: manifest.id }, why: 'start' })
 }
 
-/** A fresh overlay on the snapshot's disk. */
-export function overlayOn(store: SnapshotStore, path: string, manifest: SnapshotManifest): void {
+/** A fresh overlay on the snapshot's disk; `durable` unless the box goes away when it ends. */
+export function overlayOn(store: SnapshotStore, path: string, manifest: SnapshotManifest, durable = true): void {
   createDisk(path, {
     format: 'qcow2',
     size: manifest.disk.bytes,
     backing: { file: store.diskPath(manifest), format: 'qcow2' },
+    durable,
   })
 }
 
@@ -103,8 +104,8 @@ export function boxFrom(
   const settings = settingsOf(manifest)
   const { folder, name, done } = reserve(runtime.home, options.name)
   try {
-    overlayOn(store, folder.disk, manifest)
     const { detach = settings.config.detach, autoRemove = settings.config.autoRemove } = options
+    overlayOn(store, folder.disk, manifest, !autoRemove)
     // Two boxes cannot listen at one port of the host.
     const ports = settings.config.ports.map(port => ({ ...port, host: 0 }))
     writeRecord(folder, {

@@ -1,5 +1,6 @@
 /** Starting a box's VMM process and waiting until the box is ready. */
 import { readFileSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder } from './home.ts'
@@ -8,6 +9,12 @@ import { takeVmmProcess, type VmmProcess } from './vmm-process.ts'
 
 /** How long after a process has ended its last words may come. */
 export const EXIT_MS = 50
+
+/** A kernel; a template: a snapshot of a guest like it that had just booted; a snapshot of a box. */
+export type StartedFrom = 'kernel' | 'template' | 'snapshot'
+
+export const startedFrom = ({ restore }: LaunchPlan): StartedFrom =>
+  restore ? (restore.owner === 'template' ? 'template' : 'snapshot') : 'kernel'
 
 /** What a person is told while it starts. */
 export function describeStart({ accel, restore, template }: LaunchPlan): string {
@@ -21,7 +28,7 @@ export function describeStart({ accel, restore, template }: LaunchPlan): string 
  * when this process does.
  */
 export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Promise<BootStages> {
-  const vmm = takeVmmProcess()
+  const vmm = takeVmmProcess(resolve(folder.path, '../..'))
   try {
     const ready = becomesReady(vmm, folder)
     ready.catch(() => {}) // looked at below

@@ -46,15 +46,23 @@ export async function templateKey(
 }
 
 /** Puts the box's disk on the template's. The guest has not run. */
-export function startFromTemplate(store: SnapshotStore, folder: BoxFolder, template: SnapshotManifest): void {
-  replaceDisk(folder, path => overlayOn(store, path, template))
+export function startFromTemplate(
+  store: SnapshotStore,
+  folder: BoxFolder,
+  { config }: BoxRecord,
+  template: SnapshotManifest,
+): void {
+  replaceDisk(folder, path => overlayOn(store, path, template, !config.autoRemove))
 }
 
 /** The disk of a box that has never run, as it was made. */
 export function startFromImage(folder: BoxFolder, record: BoxRecord): void {
   const size = record.config.diskGib * 2 ** 30
   replaceDisk(folder, path =>
-    createDisk(path, { format: 'qcow2', size, backing: { file: record.baseDisk, format: 'raw' } }),
+    createDisk(path, {
+      ...{ format: 'qcow2', size, backing: { file: record.baseDisk, format: 'raw' } },
+      durable: !record.config.autoRemove,
+    }),
   )
 }
 

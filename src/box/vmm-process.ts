@@ -18,13 +18,16 @@ export class VmmProcess {
   readonly child: ChildProcess
   readonly channel: Socket
 
-  /** In a session of its own, so that a Ctrl-C at the terminal is ours to interpret. It ends when this process does, because its channel then closes. */
-  constructor() {
+  /**
+   * In a session of its own, so that a Ctrl-C at the terminal is ours to interpret. It ends when this process does, because its channel then closes.
+   * `home` is where the code that it begins with is kept; the default one, unless told.
+   */
+  constructor(home?: string) {
     this.child = spawn(process.execPath, [...VMM_NODE_OPTIONS, assetPath('vmm.process.cjs')], {
       stdio: ['ignore', 'ignore', 'ignore', 'pipe'],
       detached: true,
       cwd: '/',
-      env: ownEnvironment(),
+      env: { ...ownEnvironment(), ...(home === undefined ? {} : { VITRINE_HOME: home }) },
     })
     // A pipe of Node's is a socket, and open in both directions.
     this.channel = this.child.stdio[CHANNEL] as Socket
@@ -72,10 +75,10 @@ export function startVmmEarly(): void {
   shared[EARLY].unref()
 }
 
-/** That one, if it has not failed, or a new one. */
-export function takeVmmProcess(): VmmProcess {
+/** That one, if it has not failed, or a new one for a box of `home`. */
+export function takeVmmProcess(home: string): VmmProcess {
   const early = shared[EARLY]
-  const taken = early?.isAlive ? early : new VmmProcess()
+  const taken = early?.isAlive ? early : new VmmProcess(home)
   shared[EARLY] = undefined
   taken.child.ref()
   taken.channel.ref()

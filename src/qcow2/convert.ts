@@ -46,7 +46,7 @@ export async function convertDisk(source: BlockImage, path: string, options: Con
     } finally {
       target.close()
     }
-    putInPlace(temporary, path, options.overwrite)
+    putInPlace(temporary, path, options)
   } catch (error) {
     rmSync(temporary, { force: true })
     throw error

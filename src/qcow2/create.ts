@@ -40,6 +40,8 @@ export interface CreateFileOptions extends CreateOptions {
   readonly format: DiskFormat
   /** Replaces a file that is there. */
   readonly overwrite?: boolean
+  /** False: nobody needs it after a power cut, so nothing waits for the host's disk. */
+  readonly durable?: boolean
 }
 
 /** Refuses a name that is taken; when it may be replaced, refuses a disk that somebody is using. */
@@ -65,25 +67,30 @@ export function createDisk(path: string, options: CreateFileOptions): void {
     try {
       if (options.format === 'raw') storage.truncate(roundUp(checkSize(options.size, path), 512))
       else formatQcow2(storage, path, options)
-      storage.flush()
+      if (options.durable !== false) storage.flush()
     } finally {
       storage.close()
     }
-    putInPlace(temporary, path, options.overwrite)
+    putInPlace(temporary, path, options)
   } catch (error) {
     rmSync(temporary, { force: true })
     throw error
   }
 }
 
-/** Gives a finished file its name, durably. */
-export function putInPlace(temporary: string, path: string, overwrite: boolean | undefined): void {
+/** Gives a finished file its name. */
+export function putInPlace(
+  temporary: string,
+  path: string,
+  { overwrite, durable = true }: Pick<CreateFileOptions, 'overwrite' | 'durable'>,
+): void {
   if (overwrite) renameSync(temporary, path)
   else {
     // link() fails when somebody made the name meanwhile; rename() would replace their file.
     linkSync(temporary, path)
     rmSync(temporary)
   }
+  if (!durable) return
   const folder = openFd(dirname(path), constants.O_RDONLY)
   try {
     syncData(folder)

@@ -4,32 +4,41 @@
  * Node 20 has no zstd. On a Node that has one, that one is used.
  */
 import * as zlib from 'node:zlib'
-import { BitWriter, CODES, type FseTable, fseTable } from './zstd-tables.ts'
+import { BitWriter, type FseTable, fseTable, LengthCodes } from './zstd-tables.ts'
 
 const MAX_BLOCK = 128 * 1024
 const HASH_BITS = 15
 const MIN_MATCH = 5
 
-/** Position of the last occurrence of a hash, plus one. */
-const heads = new Int32Array(1 << HASH_BITS)
-/** Sequences of the current block: literal length, match length, offset. */
-const sequences = new Int32Array(3 * (MAX_BLOCK / MIN_MATCH + 1))
+/** The predefined distributions (RFC 8878, 3.1.1.3.2.2). */
+const LITERAL_LENGTHS = [
+  4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1,
+]
+const MATCH_LENGTHS = [
+  1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+  1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1,
+]
+const OFFSETS = [1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1]
 
-const LITERAL_LENGTHS = fseTable(
-  6,
-  [4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1, 1, 1, -1, -1, -1, -1],
-)
-const MATCH_LENGTHS = fseTable(
-  6,
-  [
-    1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-    1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1,
-  ],
-)
-const OFFSETS = fseTable(
-  5,
-  [1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1],
-)
+/** What the encoder works with. */
+class Workspace {
+  /** Position of the last occurrence of a hash, plus one. */
+  readonly heads = new Int32Array(1 << HASH_BITS)
+  /** Sequences of the current block: literal length, match length, offset. */
+  readonly sequences = new Int32Array(3 * (MAX_BLOCK / MIN_MATCH + 1))
+  readonly codes = new LengthCodes()
+  readonly literalLengths = fseTable(6, LITERAL_LENGTHS)
+  readonly matchLengths = fseTable(6, MATCH_LENGTHS)
+  readonly offsets = fseTable(5, OFFSETS)
+}
+
+let shared: Workspace | undefined
+
+/** Made by the first who packs something: most programs that read disks never do. */
+function workspace(): Workspace {
+  shared ??= new Workspace()
+  return shared
+}
 
 type ZstdSync = (input: Uint8Array) => Uint8Array
 const native = (zlib as unknown as { zstdCompressSync?: ZstdSync }).zstdCompressSync
@@ -45,7 +54,7 @@ export function encodeZstd(input: Uint8Array): Uint8Array {
   // A single segment, with the content's size in four bytes.
   output[4] = 0xa0
   view.setUint32(5, input.length, true)
-  heads.fill(0)
+  workspace().heads.fill(0)
   let at = 9
   for (let start = 0; start === 0 || start < input.length; start += MAX_BLOCK) {
     const end = Math.min(input.length, start + MAX_BLOCK)
@@ -78,6 +87,7 @@ const word = (bytes: Uint8Array, at: number): number =>
 
 /** Greedy matching with one candidate a position; the number of sequences. */
 function findSequences(input: Uint8Array, start: number, end: number): number {
+  const { heads, sequences } = workspace()
   let count = 0
   let anchor = start
   let at = start
@@ -106,6 +116,7 @@ function findSequences(input: Uint8Array, start: number, end: number): number {
 
 /** Writes a compressed block to `output`; its length, or -1 when it does not come out smaller. */
 function writeSequences(input: Uint8Array, start: number, end: number, count: number, output: Uint8Array): number {
+  const { sequences } = workspace()
   let literals = end - start
   for (let i = 0; i < count; i++) literals -= sequences[i * 3 + 1]!
   if (literals + count * 2 + 16 >= output.length) return -1
@@ -139,6 +150,7 @@ function writeSequences(input: Uint8Array, start: number, end: number, count: nu
 
 /** The bits are read backwards: last sequence first, and within each in the reverse of the decoder's order. */
 function codeSequences(count: number, bits: BitWriter): void {
+  const { sequences, codes, literalLengths, matchLengths, offsets } = workspace()
   let literalState = 0
   let matchState = 0
   let offsetState = 0
@@ -146,20 +158,20 @@ function codeSequences(count: number, bits: BitWriter): void {
     const literalLength = sequences[i * 3]!
     const matchLength = sequences[i * 3 + 1]! - 3
     const offset = sequences[i * 3 + 2]! + 3
-    const literalCode = CODES.literalCode(literalLength)
-    const matchCode = CODES.matchCode(matchLength)
+    const literalCode = codes.literalCode(literalLength)
+    const matchCode = codes.matchCode(matchLength)
     const offsetCode = 31 - Math.clz32(offset)
     if (i === count - 1) {
-      literalState = LITERAL_LENGTHS.first[literalCode]!
-      matchState = MATCH_LENGTHS.first[matchCode]!
-      offsetState = OFFSETS.first[offsetCode]!
+      literalState = literalLengths.first[literalCode]!
+      matchState = matchLengths.first[matchCode]!
+      offsetState = offsets.first[offsetCode]!
     } else {
-      offsetState = step(OFFSETS, offsetCode, offsetState, bits)
-      matchState = step(MATCH_LENGTHS, matchCode, matchState, bits)
-      literalState = step(LITERAL_LENGTHS, literalCode, literalState, bits)
+      offsetState = step(offsets, offsetCode, offsetState, bits)
+      matchState = step(matchLengths, matchCode, matchState, bits)
+      literalState = step(literalLengths, literalCode, literalState, bits)
     }
-    bits.add(literalLength - CODES.literalBase[literalCode]!, CODES.literalBits[literalCode]!)
-    bits.add(matchLength - CODES.matchBase[matchCode]!, CODES.matchBits[matchCode]!)
+    bits.add(literalLength - codes.literalBase[literalCode]!, codes.literalBits[literalCode]!)
+    bits.add(matchLength - codes.matchBase[matchCode]!, codes.matchBits[matchCode]!)
     bits.add(offset - (1 << offsetCode), offsetCode)
   }
   bits.add(matchState, 6)

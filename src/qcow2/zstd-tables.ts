@@ -1,7 +1,7 @@
 /** The tables of RFC 8878 that the encoder needs: length codes (3.1.1.3.2.1) and FSE states (4.1.1). */
 
 /** Codes of literal lengths and match lengths: base value and number of extra bits of each. Match lengths less 3. */
-class LengthCodes {
+export class LengthCodes {
   readonly literalBase = Int32Array.of(
     ...Array.from({ length: 16 }, (_, i) => i),
     ...[16, 18, 20, 22, 24, 28, 32, 40, 48, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536],
@@ -40,8 +40,6 @@ function codesBelow(limit: number, bases: Int32Array): Uint8Array {
   }
   return codes
 }
-
-export const CODES = new LengthCodes()
 
 export interface FseTable {
   readonly size: number

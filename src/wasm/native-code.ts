@@ -34,7 +34,9 @@ export function nativeCodeOf(bytes: Uint8Array): Uint8Array | undefined {
 
 /** The module of `bytes` with that code; undefined when V8 does not take it. */
 export function moduleFromCode(code: Uint8Array, bytes: Uint8Array): WebAssembly.Module | undefined {
-  const buffer = code.buffer.slice(code.byteOffset, code.byteOffset + code.length)
-  const module = withNatives<unknown>('%DeserializeWasmModule(a0, a1)', buffer, new Uint8Array(bytes))
+  // A file that was read is all of its buffer.
+  const isWhole = code.byteLength === code.buffer.byteLength
+  const buffer = isWhole ? code.buffer : code.buffer.slice(code.byteOffset, code.byteOffset + code.length)
+  const module = withNatives<unknown>('%DeserializeWasmModule(a0, a1)', buffer, bytes)
   return module instanceof WebAssembly.Module ? module : undefined
 }

@@ -1,5 +1,5 @@
 /** What a VMM needs and loads only when it is first used: done while there is nothing else to do. */
-import { isPrimary } from 'node:cluster'
+import cluster from 'node:cluster'
 import { createHash } from 'node:crypto'
 import { createSocket } from 'node:dgram'
 import { Socket } from 'node:net'
@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline'
 
 /** Modules of Node stand for what is loaded when something of them is looked at (scripts/build.ts). Servers need `cluster`. Returned, so that it counts as used. */
 export const loadEarly = (): readonly unknown[] => [
-  isPrimary,
+  cluster.isPrimary,
   createHash,
   createSocket,
   Socket,

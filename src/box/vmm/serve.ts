@@ -1,6 +1,7 @@
 /** What a VMM process does from the moment that it knows its box, however it came to be: serves it, and ends with it. */
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { keepCode } from '../../host/kept-code.ts'
 import { ProcessLock } from '../../host/process-lock.ts'
 import { SnapshotStore } from '../../snapshot/store.ts'
 import { ControlServer } from '../control.ts'
@@ -14,6 +15,9 @@ import { Vmm } from './vmm.ts'
 
 /** Somebody who only looks whether the box runs holds the lock for a moment. */
 const LOCK_WAIT_MS = 1000
+
+/** A box that starts as most do has used by then what others will use; one that ends before keeps its code at its end. */
+const KEEP_CODE_MS = 3000
 
 /** The process that started this one. */
 export interface VmmOwner {
@@ -103,6 +107,7 @@ async function serve(
     void vmm.stop({ reason: 'vmm-failed', message: (error as Error).message, exitCode: null }, 0)
     await fail(owner, error as Error)
   }
+  if (plan.restore?.owner === 'template') setTimeout(keepCode, KEEP_CODE_MS).unref()
   const exit = await vmm.ended
   control?.broadcast('exit', exit)
   await control?.close()
@@ -113,6 +118,7 @@ async function serve(
   lock.release()
   // Nobody waits for this, and the next cleaning up does it if it fails.
   if (isRemoved) await new SnapshotStore(home.path).removeOwner(record.id).catch(() => {})
+  if (plan.restore?.owner === 'template') keepCode()
 }
 
 /** Output that a full disk has no room for is lost; the command goes on. */

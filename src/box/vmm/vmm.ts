@@ -243,10 +243,13 @@ export class Vmm {
       if (!(await guestInfo(this.#agent!).catch(() => undefined))?.isBooting) return
   }
 
-  /** A command like those that will come, so that a guest that goes on from the template has its code at hand; an image may have no such command. */
+  /**
+   * A command like those that will come, looked for as they are, so that a guest that goes on from the template has code and directories at hand; an image may
+   * have no such command.
+   */
   async #rehearse(): Promise<void> {
     const { env, workdir, user } = this.record.config
-    const process = this.#agent!.exec({ argv: ['/bin/true'], env, cwd: workdir, user, noInput: true })
+    const process = this.#agent!.exec({ argv: ['true'], env, cwd: workdir, user, noInput: true })
     for (const stream of [process.stdout, process.stderr]) stream.resume()
     await process.exit.catch(() => {})
   }
