@@ -77,11 +77,10 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(0)
 })
 
-main(process.argv.slice(2)).then(
-  status => {
-    process.exitCode = status
-  },
-  (error: unknown) => {
-    process.exitCode = report(error, process.argv[2])
-  },
-)
+/** At once, if all that was printed is out: to take everything down first takes Node longer than some commands. */
+function leave(status: number): void {
+  process.exitCode = status
+  if (process.stdout.writableLength === 0 && process.stderr.writableLength === 0) process.exit()
+}
+
+main(process.argv.slice(2)).then(leave, (error: unknown) => leave(report(error, process.argv[2])))

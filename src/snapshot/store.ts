@@ -1,7 +1,7 @@
 /** The snapshots of a home: made, found, listed, checked and removed, by any number of processes at the same time. */
 
 import { createHash } from 'node:crypto'
-import { closeSync, openSync, readFileSync, readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, existsSync, openSync, readFileSync, readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type DraftOptions, newId, SnapshotDraft } from './draft.ts'
 import { SnapshotError } from './errors.ts'
@@ -57,6 +57,9 @@ export class SnapshotStore {
 
   /** A snapshot of a box (or of `import`, `template`) by name, id or the beginning of an id. */
   find(owner: string, nameOrId: string): SnapshotManifest {
+    // No name is a whole id: others need not be looked at.
+    const path = isId(nameOrId) ? this.folder.manifest(owner, nameOrId) : undefined
+    if (path !== undefined && existsSync(path)) return this.#read(path)
     const all = this.list(owner)
     const named = all.find(({ name }) => name === nameOrId)
     if (named) return named
