@@ -74,7 +74,9 @@ export class Metadata {
     let distinct = protectedClusters.add(0)
     distinct = protectedClusters.addRange(cluster(header.l1TableOffset), clusters(header.l1Size * 8)) && distinct
     distinct = protectedClusters.addRange(cluster(header.refcountTableOffset), header.refcountTableClusters) && distinct
-    for (const block of table) if (block !== 0) distinct = protectedClusters.add(cluster(block)) && distinct
+    // By index: thousands of entries, at every start, by an iterator that nothing has made fast yet.
+    for (let i = 0; i < table.length; i++)
+      if (table[i] !== 0) distinct = protectedClusters.add(cluster(table[i]!)) && distinct
     distinct = this.mapping.addTablesTo(protectedClusters) && distinct
     if (!distinct) throw this.damaged('tables of its metadata overlap')
     const fileClusters = clusters(storage.size())

@@ -51,6 +51,7 @@ interface View {
 
 /** By whole words: this is done at every restore, whatever the size of the memory. */
 function viewOf(layers: readonly PlannedLayer[], pages: number): View {
+  if (layers.length === 1) return { shown: [layers[0]!.data], any: layers[0]!.data }
   const shown = layers.map(() => new PageSet(pages))
   const any = new PageSet(pages)
   const open = new Uint32Array(any.words.length).fill(0xffff_ffff)

@@ -21,8 +21,10 @@ export class PageSet {
   }
 
   get count(): number {
+    const { words } = this
     let total = 0
-    for (const word of this.words) total += popCount(word)
+    // Most are empty, and this is done at every restore.
+    for (let i = 0; i < words.length; i++) if (words[i] !== 0) total += popCount(words[i]!)
     return total
   }
 
