@@ -65,7 +65,7 @@ const BUNDLE = {
 } as const
 
 /** Modules of Node's own that take milliseconds to load, in every thread again, and that most starts do without. */
-const LATE = /^node:(?:crypto|net|zlib|readline)$/
+const LATE = /^node:(?:crypto|net|zlib)$/
 
 const namesOf = (path: string): string[] => Object.keys(createRequire(import.meta.url)(path) as object)
 

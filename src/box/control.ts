@@ -2,20 +2,13 @@
  * The control channel of a VMM process: JSON lines over a Unix socket. Requests `{id, method, params}` are answered by
  * `{id, result}` or `{id, error: {code, message}}`; `{event, data}` goes to everybody who is connected.
  */
-import { rmSync } from 'node:fs'
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { createInterface } from 'node:readline'
+import { onLines } from '../host/lines.ts'
+import { removeFile } from '../host/remove.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 
 /** A line longer than this is nobody we know. */
 const LINE_MAX = 1024 * 1024
-
-/** Calls back for every line. A connection that breaks is noticed by its `close`; readline would pass the error on as its own. */
-function lines(socket: Socket, onLine: (line: string) => void): void {
-  createInterface({ input: socket, crlfDelay: Number.POSITIVE_INFINITY })
-    .on('line', onLine)
-    .on('error', () => {})
-}
 
 export type ControlHandler = (params: unknown) => unknown | Promise<unknown>
 
@@ -28,7 +21,7 @@ export class ControlServer {
       this.#sockets.add(socket)
       socket.on('error', () => {})
       socket.on('close', () => this.#sockets.delete(socket))
-      lines(socket, line => {
+      onLines(socket, line => {
         if (line.length > LINE_MAX) socket.destroy()
         else
           void serve(handlers, line).then(answer => answer !== undefined && socket.write(`${JSON.stringify(answer)}\n`))
@@ -39,7 +32,7 @@ export class ControlServer {
   static async listen(path: string, handlers: Readonly<Record<string, ControlHandler>>): Promise<ControlServer> {
     const control = new ControlServer(handlers)
     // A socket left behind by a VMM that was killed; the caller holds the VMM's lock.
-    rmSync(path, { force: true })
+    removeFile(path)
     await new Promise<void>((resolve, reject) => {
       control.#server.once('error', reject)
       control.#server.listen(path, resolve)
@@ -100,7 +93,7 @@ export class ControlClient {
       this.#pending.clear()
       void this.onClose()
     })
-    lines(socket, line => this.#receive(line))
+    onLines(socket, line => this.#receive(line))
   }
 
   /** Connects, or gives undefined when no VMM listens there. */

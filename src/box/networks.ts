@@ -7,8 +7,9 @@
  *
  * Everything is made with calls that only one process can win, so that any number may work on it.
  */
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { removeFile, removeFolder } from '../host/remove.ts'
 import type { NamedNetwork } from '../net/description.ts'
 import { BoxError } from './errors.ts'
 import type { Home } from './home.ts'
@@ -65,7 +66,7 @@ export function createNetwork(home: Home, name: string): NetworkInfo {
   if (number === MAX_NETWORKS) throw new BoxError('INVALID', `there are ${MAX_NETWORKS} networks already: remove some`)
   for (const part of ['members', 'names']) mkdirSync(join(folderOf(home, number), part), { mode: 0o700 })
   if (!exclusively(() => writeFileSync(join(home.networks, name), `${number}\n`, { flag: 'wx' }))) {
-    rmSync(folderOf(home, number), { recursive: true })
+    removeFolder(folderOf(home, number))
     throw new BoxError('NAME_IN_USE', `a network named '${name}' exists`)
   }
   return describe(home, name, number)
@@ -119,8 +120,8 @@ export function removeNetwork(home: Home, name: string): void {
     const ids = members.map(({ id }) => id).join(', ')
     throw new BoxError('WRONG_STATE', `boxes are in the network '${name}': remove them first (${ids})`)
   }
-  rmSync(join(home.networks, name), { force: true })
-  rmSync(folderOf(home, number), { recursive: true, force: true })
+  removeFile(join(home.networks, name))
+  removeFolder(folderOf(home, number))
 }
 
 /** The box's place in the network, the same for as long as the box exists. */
@@ -153,9 +154,9 @@ export function leaveNetworks(home: Home, id: string): void {
       const address = addressOf(number, member)
       for (const name of entries(join(folder, 'names'))) {
         const path = join(folder, 'names', name)
-        if (readFileSync(path, 'utf8').trim() === address) rmSync(path, { force: true })
+        if (readFileSync(path, 'utf8').trim() === address) removeFile(path)
       }
-      rmSync(join(folder, 'members', String(member)), { force: true })
+      removeFile(join(folder, 'members', String(member)))
     }
   }
 }

@@ -1,9 +1,9 @@
 /** The owner's side of a nursery (nursery.process.ts): the process that the VMM processes of many boxes come from. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Socket } from 'node:net'
-import { createInterface } from 'node:readline'
 import { assetPath } from '../host/assets.ts'
 import { forkIsAvailable } from '../host/fork.ts'
+import { onLines } from '../host/lines.ts'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder, Home } from './home.ts'
@@ -104,7 +104,7 @@ export class Nursery {
         if (waiting.delete(id)) failure ??= error
       }
       const done = (): void => {
-        lines.close()
+        endLines()
         // One that died just before the nursery looked.
         for (const [id, folder] of [...waiting]) fail(id, diedEarly(folder))
         if (failure) reject(failure)
@@ -140,9 +140,7 @@ export class Nursery {
             done()
         }
       }
-      const lines = createInterface({ input: this.#channel })
-        .on('line', line => hear(JSON.parse(line) as NurseryMessage))
-        .on('error', () => {}) // its process ended: see below
+      const endLines = onLines(this.#channel, line => hear(JSON.parse(line) as NurseryMessage))
       // What was said before is heard first.
       void this.#ended.then(how => setTimeout(() => broken(`the nursery ${how}: ${this.#complaints}`), EXIT_MS))
     })

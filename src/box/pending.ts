@@ -3,7 +3,8 @@
  * that snapshot's disk, and removed before the guest runs again: memory and disk must be of one moment, so what a guest
  * has written to makes the file untrue.
  */
-import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { removeFile } from '../host/remove.ts'
 import type { BoxFolder } from './home.ts'
 
 /** A snapshot in the store of the home. */
@@ -35,7 +36,7 @@ export function writePending(folder: BoxFolder, pending: Pending): void {
   renameSync(temporary, folder.pending)
 }
 
-export const removePending = (folder: BoxFolder): void => rmSync(folder.pending, { force: true })
+export const removePending = (folder: BoxFolder): void => removeFile(folder.pending)
 
 /** Whether the running machine of a box holds still. */
 export const isFrozen = (folder: BoxFolder): boolean => existsSync(folder.frozen)

@@ -1,7 +1,7 @@
 /** Starting a box's VMM process and waiting until the box is ready. */
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { createInterface } from 'node:readline'
+import { onLines } from '../host/lines.ts'
 import { BoxError, type BoxErrorCode } from './errors.ts'
 import type { BoxFolder } from './home.ts'
 import type { BootStages, LaunchPlan, VmmMessage } from './vmm/launch.ts'
@@ -45,9 +45,8 @@ export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Pr
 
 function becomesReady({ child, channel }: VmmProcess, folder: BoxFolder): Promise<BootStages> {
   return new Promise((resolve, reject) => {
-    const lines = createInterface({ input: channel })
     const done = (): void => {
-      lines.close()
+      endLines()
       channel.resume()
       child.off('exit', onExit)
       child.off('error', onError)
@@ -73,7 +72,7 @@ function becomesReady({ child, channel }: VmmProcess, folder: BoxFolder): Promis
       done()
       reject(new BoxError('VMM_FAILED', `the VMM process cannot be started: ${error.message}`))
     }
-    lines.on('line', line => onMessage(JSON.parse(line) as VmmMessage)).on('error', () => {})
+    const endLines = onLines(channel, line => onMessage(JSON.parse(line) as VmmMessage))
     child.on('exit', onExit)
     child.on('error', onError)
   })

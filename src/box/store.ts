@@ -1,8 +1,9 @@
 /** The boxes of a home: finding, listing, creating and removing their folders, safely between processes. */
 import { randomBytes } from 'node:crypto'
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ProcessLock } from '../host/process-lock.ts'
+import { removeFile, removeFolder } from '../host/remove.ts'
 import { BoxError, rethrowFull } from './errors.ts'
 import type { BoxFolder, Home } from './home.ts'
 import { isHeld, withLockNow } from './locks.ts'
@@ -59,14 +60,14 @@ function makeFolder(home: Home, wanted: string | undefined): Reservation {
   renameSync(hidden, folder.path)
   const done = (): void => {
     lock?.release()
-    rmSync(join(folder.path, CREATING_LOCK), { force: true })
+    removeFile(join(folder.path, CREATING_LOCK))
   }
   try {
     withLockNow(namesLock(home), () => takeName(home, name, id))
   } catch (error) {
     done()
     // Another process may clear it away as abandoned at this moment.
-    rmSync(folder.path, { recursive: true, force: true })
+    removeFolder(folder.path)
     throw error
   }
   return { folder, name, done }
@@ -85,7 +86,7 @@ function removeAbandoned(home: Home): void {
       if (isHeld(join(path, CREATING_LOCK)) || isHeld(home.box(entry).vmmLock) || (isNew && age < NEW_GRACE_MS))
         continue
       // Its record may have been written between the two looks.
-      if (!existsSync(home.box(entry).record)) rmSync(path, { recursive: true, force: true })
+      if (!existsSync(home.box(entry).record)) removeFolder(path)
     } catch {
       // Another process takes it away at this moment.
     }
@@ -99,7 +100,7 @@ function removeStaleNames(home: Home): void {
   withLockNow(namesLock(home), () => {
     for (const name of readdirSync(home.names)) {
       const holder = readName(home, name)
-      if (holder === undefined || !isThere(home.box(holder))) rmSync(join(home.names, name), { force: true })
+      if (holder === undefined || !isThere(home.box(holder))) removeFile(join(home.names, name))
     }
   })
 }
@@ -113,7 +114,7 @@ function takeName(home: Home, name: string, id: string): void {
       return
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      if (code === 'ENOSPC') rmSync(path, { force: true }) // made, but empty
+      if (code === 'ENOSPC') removeFile(path) // made, but empty
       if (code !== 'EEXIST') throw error
     }
     const holder = readName(home, name)
@@ -123,7 +124,7 @@ function takeName(home: Home, name: string, id: string): void {
         `a box named '${name}' exists: choose another name, or remove it with 'vitrine rm ${name}'`,
       )
     }
-    rmSync(path, { force: true })
+    removeFile(path)
   }
 }
 
@@ -181,11 +182,11 @@ export function list(home: Home): BoxRecord[] {
 
 /** Removes a box's folder, its record first, so that nobody meets half of a box. */
 export function discard(home: Home, folder: BoxFolder, name: string | undefined): void {
-  rmSync(folder.record, { force: true })
+  removeFile(folder.record)
   leaveNetworks(home, folder.id)
-  rmSync(folder.path, { recursive: true, force: true })
+  removeFolder(folder.path)
   if (name === undefined) return
   withLockNow(namesLock(home), () => {
-    if (readName(home, name) === folder.id) rmSync(join(home.names, name), { force: true })
+    if (readName(home, name) === folder.id) removeFile(join(home.names, name))
   })
 }

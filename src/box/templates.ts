@@ -4,8 +4,9 @@
  * after it goes on.
  */
 import { createHash } from 'node:crypto'
-import { existsSync, renameSync, rmSync, statSync } from 'node:fs'
+import { existsSync, renameSync, statSync } from 'node:fs'
 import type { AcceleratorName } from '../accel/contract.ts'
+import { removeFile } from '../host/remove.ts'
 import { createDisk } from '../qcow2/create.ts'
 import type { SnapshotManifest } from '../snapshot/manifest.ts'
 import type { SnapshotStore } from '../snapshot/store.ts'
@@ -68,7 +69,7 @@ export function startFromImage(folder: BoxFolder, record: BoxRecord): void {
 
 function replaceDisk(folder: BoxFolder, make: (path: string) => void): void {
   const path = `${folder.disk}.back`
-  rmSync(path, { force: true })
+  removeFile(path)
   make(path)
   renameSync(path, folder.disk)
 }

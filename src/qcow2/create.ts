@@ -1,9 +1,10 @@
 /** Creating images: written under a temporary name, made durable, then renamed into place. */
 
 import { randomBytes } from 'node:crypto'
-import { constants, existsSync, linkSync, renameSync, rmSync } from 'node:fs'
+import { constants, existsSync, linkSync, renameSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { closeFd, openFd, syncData } from '../host/file.ts'
+import { removeFile } from '../host/remove.ts'
 import { roundUp, setU64, viewOver } from './bytes.ts'
 import { DiskError } from './errors.ts'
 import { encodeHeader, type Header, l1EntriesFor } from './header.ts'
@@ -73,7 +74,7 @@ export function createDisk(path: string, options: CreateFileOptions): void {
     }
     putInPlace(temporary, path, options)
   } catch (error) {
-    rmSync(temporary, { force: true })
+    removeFile(temporary)
     throw error
   }
 }
@@ -88,7 +89,7 @@ export function putInPlace(
   else {
     // link() fails when somebody made the name meanwhile; rename() would replace their file.
     linkSync(temporary, path)
-    rmSync(temporary)
+    removeFile(temporary)
   }
   if (!durable) return
   const folder = openFd(dirname(path), constants.O_RDONLY)

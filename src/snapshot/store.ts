@@ -1,8 +1,9 @@
 /** The snapshots of a home: made, found, listed, checked and removed, by any number of processes at the same time. */
 
 import { createHash } from 'node:crypto'
-import { closeSync, existsSync, openSync, readFileSync, readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, existsSync, openSync, readFileSync, readSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { removeFile } from '../host/remove.ts'
 import { type DraftOptions, newId, SnapshotDraft } from './draft.ts'
 import { SnapshotError } from './errors.ts'
 import { busy, namesIn, SnapshotFolder, syncNow } from './folder.ts'
@@ -232,14 +233,14 @@ export class SnapshotStore {
 
   /** Removes a snapshot's manifest; what only it needed goes with the next sweep. */
   drop(owner: string, id: string): void {
-    rmSync(this.folder.manifest(owner, id), { force: true })
+    removeFile(this.folder.manifest(owner, id))
     syncNow(this.folder.manifests)
   }
 
   /** Removes all snapshots of a box that is gone, and the layers that only it stood on. */
   async removeOwner(owner: string): Promise<SweepResult> {
     const own = this.folder.entries().filter(entry => entry.owner === owner)
-    for (const { path } of own) rmSync(path, { force: true })
+    for (const { path } of own) removeFile(path)
     const isEmpty = namesIn(this.folder.layers).length === 0
     return isEmpty ? { removedFiles: 0, freedBytes: 0, busy: false } : this.sweep()
   }
@@ -248,7 +249,7 @@ export class SnapshotStore {
   hold(boxFolder: string, layerFiles: readonly string[]): void {
     const path = join(boxFolder, HOLD_FILE)
     if (layerFiles.length === 0) {
-      rmSync(path, { force: true })
+      removeFile(path)
       return
     }
     const temporary = `${path}.${process.pid}`

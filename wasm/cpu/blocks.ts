@@ -150,12 +150,14 @@ function bucketOf(host: usize): usize {
 /** Forgets every block. */
 export function resetBlocks(): void {
   const c = cpu
-  memory.fill(load<u32>(c, S_BLOCK_HASH), 0, BLOCK_HASH_BUCKETS * 4)
+  // Where nothing was decoded these are empty, and in a new machine no memory at all so far.
+  const hasBlocks = load<u32>(c, S_ARENA_NEXT) != load<u32>(c, S_ARENA)
+  if (hasBlocks) memory.fill(load<u32>(c, S_BLOCK_HASH), 0, BLOCK_HASH_BUCKETS * 4)
   memory.fill(load<u32>(c, S_JUMP_CACHE), 0xff, JUMP_CACHE_ENTRIES * 16)
   memory.fill(load<u32>(c, S_REGION_CACHE), 0xff, JUMP_CACHE_ENTRIES * 16)
   const pages = load<u32>(c, S_RAM_PAGES)
-  memory.fill(load<u32>(c, S_PAGE_BLOCKS), 0, pages << 2)
-  memory.fill(<usize>load<u32>(c, S_CODE_PAGES) + ((load<u32>(c, S_INDEX) * pages) << 2), 0, pages << 2)
+  if (hasBlocks) memory.fill(load<u32>(c, S_PAGE_BLOCKS), 0, pages << 2)
+  if (hasBlocks) memory.fill(<usize>load<u32>(c, S_CODE_PAGES) + ((load<u32>(c, S_INDEX) * pages) << 2), 0, pages << 2)
   linkAllowed = 0
   store<u32>(c, 0, S_JIT_QUEUED)
   store<u32>(c, load<u32>(c, S_ARENA), S_ARENA_NEXT)

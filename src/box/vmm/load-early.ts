@@ -3,7 +3,6 @@ import cluster from 'node:cluster'
 import { createHash } from 'node:crypto'
 import { createSocket } from 'node:dgram'
 import { Socket } from 'node:net'
-import { createInterface } from 'node:readline'
 
 /** Modules of Node stand for what is loaded when something of them is looked at (scripts/build.ts). Servers need `cluster`. Returned, so that it counts as used. */
 export const loadEarly = (): readonly unknown[] => [
@@ -11,6 +10,5 @@ export const loadEarly = (): readonly unknown[] => [
   createHash,
   createSocket,
   Socket,
-  createInterface,
   performance.now(),
 ]

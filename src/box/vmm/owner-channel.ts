@@ -3,7 +3,7 @@
  * that up, and to send the first message, takes a tenth of a start.
  */
 import { Socket } from 'node:net'
-import { createInterface } from 'node:readline'
+import { onLines } from '../../host/lines.ts'
 import { CHANNEL, type OwnerMessage, type VmmMessage } from './launch.ts'
 import type { VmmOwner } from './serve.ts'
 
@@ -33,9 +33,7 @@ export class OwnerChannel implements VmmOwner {
       return
     }
     this.#socket.ref()
-    createInterface({ input: this.#socket })
-      .on('line', line => hear(JSON.parse(line) as OwnerMessage))
-      .on('error', () => {}) // it ended: see above
+    onLines(this.#socket, line => hear(JSON.parse(line) as OwnerMessage))
   }
 
   tell(message: VmmMessage): Promise<void> {

@@ -1,8 +1,9 @@
 /** What a VMM process does from the moment that it knows its box, however it came to be: serves it, and ends with it. */
-import { closeSync, openSync, rmSync, writeSync } from 'node:fs'
+import { closeSync, openSync, writeSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { keepCode } from '../../host/kept-code.ts'
 import { ProcessLock } from '../../host/process-lock.ts'
+import { removeFile } from '../../host/remove.ts'
 import { SnapshotStore } from '../../snapshot/store.ts'
 import { ControlServer } from '../control.ts'
 import { BoxError } from '../errors.ts'
@@ -111,7 +112,7 @@ async function serve(
   const exit = await vmm.ended
   control?.broadcast('exit', exit)
   await control?.close()
-  for (const path of [folder.controlSocket, folder.vsockSocket, folder.netSocket]) rmSync(path, { force: true })
+  for (const path of [folder.controlSocket, folder.vsockSocket, folder.netSocket]) removeFile(path)
   const isRemoved = config.autoRemove && !isKept && exit.reason !== 'paused'
   const home = new Home(resolve(folder.path, '../..'))
   if (isRemoved) discard(home, folder, vmm.record.name)

@@ -3,10 +3,11 @@
  *
  *   boot ──> agent answers ──> ready ──> (serving control requests) ──> ending ──> exit.json, end of the process
  */
-import { closeSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { processAge } from '../../host/fork.ts'
+import { removeFile } from '../../host/remove.ts'
 import { Machine } from '../../machine/machine.ts'
 import { describeExit, formatDump, type MachineExit } from '../../machine/machine-events.ts'
 import type { SnapshotManifest } from '../../snapshot/manifest.ts'
@@ -134,7 +135,7 @@ export class Vmm {
       ...{ devices: devices.all, threads: placement.vcpus },
     })
     const vmm = new Vmm({ plan, store, folder, record, machine, devices, restored, processMs })
-    for (const path of [folder.frozen, folder.fresh]) rmSync(path, { force: true })
+    for (const path of [folder.frozen, folder.fresh]) removeFile(path)
     if (restored) {
       await machine.restore(restored.state)
       adoptSavedCode(machine, store, restored.manifest)
@@ -145,7 +146,7 @@ export class Vmm {
       await machine.resume()
       const { kind, owner, id } = restored.manifest
       // What a paused box was kept in is used up: its memory is held by what runs now.
-      if (kind === 'pause' && owner === record.id) rmSync(store.folder.manifest(owner, id), { force: true })
+      if (kind === 'pause' && owner === record.id) removeFile(store.folder.manifest(owner, id))
     } else {
       store.hold(folder.path, [])
       removePending(folder)
@@ -269,7 +270,7 @@ export class Vmm {
     if (this.#ending) throw new BoxError('VMM_FAILED', `box '${this.record.name}' is ending: ${this.#ending.message}`)
     await this.#snapshots.inTurn(async () => {
       this.#frozen = false
-      rmSync(this.#folder.frozen, { force: true })
+      removeFile(this.#folder.frozen)
       if (this.#machine.phase === 'paused') await this.#goOn()
     })
   }
@@ -302,7 +303,7 @@ export class Vmm {
       if (!this.#frozen && this.#machine.phase === 'paused') await this.#goOn()
       throw error
     }
-    rmSync(this.#folder.frozen, { force: true })
+    removeFile(this.#folder.frozen)
     await this.#end({ reason: 'paused', message: 'it was paused, and its memory released', exitCode: null }, 0)
   }
 
@@ -431,7 +432,7 @@ export class Vmm {
     if (crashed && exit.dump) this.#console.write(Buffer.from(`\n${describeExit(exit)}\n${formatDump(exit.dump)}\n`))
     await this.#machine.close()
     this.#snapshots.close()
-    rmSync(this.#folder.frozen, { force: true })
+    removeFile(this.#folder.frozen)
     this.#console.close()
     const why = this.#ending ?? {
       reason: crashed ? 'guest-crashed' : 'powered-off',
@@ -444,7 +445,7 @@ export class Vmm {
     } catch (error) {
       // A full disk, or a home that is gone: who listens is told all the same.
       process.stderr.write(`how it ended (${end.reason}) cannot be kept: ${(error as Error).message}\n`)
-      rmSync(this.#folder.lastExit, { force: true })
+      removeFile(this.#folder.lastExit)
     }
     this.#resolveEnded(end)
   }
