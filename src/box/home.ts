@@ -6,6 +6,8 @@
  *     names/<name>     the id of the box with that name (created exclusively, so names are unique between processes)
  *     networks/ net/   named networks and where their boxes meet (networks.ts)
  *     images/ kernels/ caches of src/image
+ *     snapshots/       of boxes, and templates (src/snapshot)
+ *     code/            what V8 compiled for starts like the last ones (src/host/kept-code.ts)
  *
  * Any number of processes may use one home at the same time.
  */

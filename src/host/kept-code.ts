@@ -5,6 +5,7 @@
  */
 import {
   closeSync,
+  existsSync,
   fsyncSync,
   mkdirSync,
   openSync,
@@ -39,7 +40,8 @@ export function keepCode(): void {
   bundle.isKept = true
   const temporary = `${bundle.path}.${process.pid}`
   try {
-    mkdirSync(dirname(bundle.path), { recursive: true, mode: 0o700 })
+    // In a home that is there: one that was removed meanwhile stays so.
+    if (!existsSync(dirname(bundle.path))) mkdirSync(dirname(bundle.path), { mode: 0o700 })
     removeOld(dirname(bundle.path))
     write(temporary, bundle.script.createCachedData())
     renameSync(temporary, bundle.path)

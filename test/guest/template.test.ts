@@ -1,5 +1,14 @@
 /** Templates on a real guest: the first box of a kind boots and leaves one, the next go on from it, and whatever is wrong with it is a boot. */
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync } from 'node:fs'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, it } from 'vitest'
@@ -49,6 +58,29 @@ it('is left by the first box and used by the next, until the shape is another', 
   expect([cold.booted, cold.templates]).toEqual([true, first.templates])
   const larger = await start({ memoryMib: 160 })
   expect([larger.booted, larger.templates.length]).toEqual([true, 2])
+})
+
+it('leaves what its VMM compiled for the next, who does without it when it is of no use', {
+  timeout: LIMIT_MS,
+}, async () => {
+  const code = join(home, 'code')
+  const kept = readdirSync(code).filter(name => /^vmm-[0-9a-f]{16}\.code$/.test(name))
+  expect(kept).toHaveLength(1)
+  const path = join(code, kept[0]!)
+  const whole = readFileSync(path)
+  for (const damaged of [whole.subarray(0, 100), Buffer.alloc(0), Buffer.from('no code at all'.repeat(1000))]) {
+    writeFileSync(path, damaged)
+    expect((await start()).booted).toBe(false)
+    // What V8 refused is replaced.
+    expect(readFileSync(path).length).toBeGreaterThan(whole.length / 2)
+  }
+  // One that cannot be written is no loss; nor does it leave anything.
+  rmSync(code, { recursive: true })
+  writeFileSync(code, '')
+  expect((await start()).booted).toBe(false)
+  rmSync(code)
+  expect((await start()).booted).toBe(false)
+  expect(readdirSync(code)).toEqual(kept)
 })
 
 it('that is damaged is a boot, which leaves another', { timeout: LIMIT_MS }, async () => {

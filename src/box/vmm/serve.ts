@@ -116,10 +116,11 @@ async function serve(
   const isRemoved = config.autoRemove && !isKept && exit.reason !== 'paused'
   const home = new Home(resolve(folder.path, '../..'))
   if (isRemoved) discard(home, folder, vmm.record.name)
+  // Before anybody hears that it has ended, and perhaps removes the home.
+  if (plan.restore?.owner === 'template') keepCode()
   lock.release()
   // Nobody waits for this, and the next cleaning up does it if it fails.
   if (isRemoved) await new SnapshotStore(home.path).removeOwner(record.id).catch(() => {})
-  if (plan.restore?.owner === 'template') keepCode()
 }
 
 /** Output that a full disk has no room for is lost; the command goes on. */
