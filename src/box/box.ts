@@ -36,7 +36,7 @@ import {
   snapshotsOf,
   summaryOf,
 } from './snapshots.ts'
-import { describeStart, type StartedFrom, startedFrom, startVmm } from './start.ts'
+import { describeStart, planFor, type StartedFrom, type StartOptions, startedFrom, startVmm } from './start.ts'
 import { discard, find, list, reserve } from './store.ts'
 import { startFromImage } from './templates.ts'
 import type { BootStages, BoxExit, BoxMetrics, LaunchPlan, OpenPort, TakenSnapshot, VmmStatus } from './vmm/launch.ts'
@@ -224,8 +224,8 @@ export class Box extends EventEmitter<BoxEvents> {
     return this.#startedFrom
   }
 
-  /** Starts the box; no effect when it runs. With `detach` this run outlives the process, whatever the box was made for. */
-  async start(options: { detach?: boolean } = {}): Promise<void> {
+  /** Starts the box; no effect when it runs. */
+  async start(options: StartOptions = {}): Promise<void> {
     readRecord(this.#folder) // still there?
     await withLock(this.#folder.operationLock, `box '${this.name}'`, OPERATION_WAIT_MS, async () => {
       // A VMM that no longer listens is about to end: nobody can be starting one meanwhile.
@@ -236,7 +236,7 @@ export class Box extends EventEmitter<BoxEvents> {
     if (isFrozen(this.#folder)) await this.resume()
   }
 
-  async #launch({ detach }: { detach?: boolean } = {}): Promise<void> {
+  async #launch(options: StartOptions = {}): Promise<void> {
     const store = snapshotStore(this.#runtime)
     // Until the VMM says what it stands on, nothing is removed.
     using _used = await store.use()
@@ -244,11 +244,12 @@ export class Box extends EventEmitter<BoxEvents> {
       const plan = await prepareGuest(this.#runtime, this.#record, this.#folder)
       this.#runtime.onProgress({ text: describeStart(plan) })
       this.#startedFrom = startedFrom(plan)
-      return detach === undefined ? plan : { ...plan, detach }
+      return planFor(plan, options)
     }
     try {
       const plan = prepare()
-      this.#stages = await startVmm(this.#folder, plan).catch(async (error: Error) => {
+      const onRunning = (): void => this.#connections.connectEarly()
+      this.#stages = await startVmm(this.#folder, plan, onRunning).catch(async (error: Error) => {
         const { restore } = await plan
         if (restore?.owner !== 'template') throw error
         // A template that cannot be used is no reason not to start: the next one boots, and leaves another.
@@ -581,7 +582,7 @@ export class Box extends EventEmitter<BoxEvents> {
 
   /** Starts or wakes the box if need be. */
   async #awake(): Promise<void> {
-    if (this.state !== 'running') await this.start()
+    if (this.state !== 'running') await this.start({ connect: true })
     else await this.#connections.control()
   }
 

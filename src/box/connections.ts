@@ -29,7 +29,9 @@ export class BoxConnections {
   readonly #folder: BoxFolder
   readonly #owner: ConnectionOwner
   #agent: Promise<AgentClient> | undefined
-  /** The same, once it is there. */
+  /** One that was begun while the guest became ready; undefined: it came to nothing. */
+  #early: Promise<AgentClient | undefined> | undefined
+  /** The agent, once it is there. */
   #client: AgentClient | undefined
   #control: ControlClient | undefined
   /** Resolves when the owner has been told that the VMM that `#control` leads to has ended. */
@@ -66,24 +68,40 @@ export class BoxConnections {
     return this.#agent
   }
 
+  /** Connects while the guest becomes ready, for who uses it as soon as it is. */
+  connectEarly(): void {
+    this.#early = connectAgent(this.#folder.vsockSocket)
+      .then(async agent => {
+        await agent.answered()
+        return agent
+      })
+      .catch(() => undefined)
+  }
+
   async #connect(): Promise<AgentClient> {
+    const early = await this.#early
+    this.#early = undefined
+    const client = early?.isOpen ? early : await this.#open()
+    this.#client = client
+    client.onClose = () => {
+      this.#agent = undefined
+    }
+    return client
+  }
+
+  async #open(): Promise<AgentClient> {
     const open = async (): Promise<AgentClient> => {
       const agent = await connectAgent(this.#folder.vsockSocket)
       await agent.answered()
       return agent
     }
-    const client = await open().catch(async (error: Error) => {
+    return open().catch(async (error: Error) => {
       // It was just ending, or being put aside because nobody used it.
       if (!readPending(this.#folder) && !(await this.#isEnding())) throw error
       await this.vmmEnded()
       await this.#owner.start()
       return open()
     })
-    this.#client = client
-    client.onClose = () => {
-      this.#agent = undefined
-    }
-    return client
   }
 
   /** Whether the VMM has begun to end, or has ended. */
@@ -134,6 +152,8 @@ export class BoxConnections {
   }
 
   close(): void {
+    void this.#early?.then(client => client?.close())
+    this.#early = undefined
     void this.#agent?.then(client => client.close()).catch(() => {})
     this.#agent = undefined
     const control = this.#control

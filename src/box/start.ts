@@ -16,6 +16,21 @@ export type StartedFrom = 'kernel' | 'template' | 'snapshot'
 export const startedFrom = ({ restore }: LaunchPlan): StartedFrom =>
   restore ? (restore.owner === 'template' ? 'template' : 'snapshot') : 'kernel'
 
+/** How a box is to be started. */
+export interface StartOptions {
+  /** This run outlives the process, whatever the box was made for. */
+  readonly detach?: boolean
+  /** A command that follows at once starts sooner: the handle is connected to the guest then, which counts as use. */
+  readonly connect?: boolean
+}
+
+export const planFor = (plan: LaunchPlan, { detach, connect }: StartOptions): LaunchPlan => ({
+  ...plan,
+  ...(detach === undefined ? {} : { detach }),
+  // A guest that boots has nobody to connect to yet.
+  ...(connect && plan.restore ? { announce: true } : {}),
+})
+
 /** What a person is told while it starts. */
 export function describeStart({ accel, restore, template }: LaunchPlan): string {
   if (restore) return restore.owner === 'template' ? 'Starting the box' : 'Waking the box up'
@@ -25,12 +40,16 @@ export function describeStart({ accel, restore, template }: LaunchPlan): string 
 
 /**
  * Starts the VMM and resolves when the guest is ready. It starts while the plan is made, and is told when there is one. Unless the box is detached it ends
- * when this process does.
+ * when this process does. `onRunning` hears that the machine runs, if the plan asks for it.
  */
-export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Promise<BootStages> {
+export async function startVmm(
+  folder: BoxFolder,
+  plan: Promise<LaunchPlan>,
+  onRunning: () => void = () => {},
+): Promise<BootStages> {
   const vmm = takeVmmProcess(resolve(folder.path, '../..'))
   try {
-    const ready = becomesReady(vmm, folder)
+    const ready = becomesReady(vmm, folder, onRunning)
     ready.catch(() => {}) // looked at below
     vmm.assign(folder)
     vmm.launch(await plan)
@@ -43,7 +62,7 @@ export async function startVmm(folder: BoxFolder, plan: Promise<LaunchPlan>): Pr
   }
 }
 
-function becomesReady({ child, channel }: VmmProcess, folder: BoxFolder): Promise<BootStages> {
+function becomesReady({ child, channel }: VmmProcess, folder: BoxFolder, onRunning: () => void): Promise<BootStages> {
   return new Promise((resolve, reject) => {
     const done = (): void => {
       endLines()
@@ -52,6 +71,10 @@ function becomesReady({ child, channel }: VmmProcess, folder: BoxFolder): Promis
       child.off('error', onError)
     }
     const onMessage = (message: VmmMessage): void => {
+      if (message.type === 'running') {
+        onRunning()
+        return
+      }
       done()
       if (message.type === 'ready') resolve(message.stages)
       else reject(new BoxError(message.code as BoxErrorCode, message.message))

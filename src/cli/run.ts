@@ -1,5 +1,6 @@
 /** `vitrine run`: a box from an image, a command in it, and the command's exit status. */
 import { Box } from '../box/box.ts'
+import type { StartOptions } from '../box/start.ts'
 import { keepCode } from '../host/kept-code.ts'
 import { ImageError } from '../image/errors.ts'
 import { attach, terminalSize } from './attach.ts'
@@ -72,7 +73,7 @@ async function run(args: ParsedArgs): Promise<number> {
   }
   const ending = endWhenInterrupted(box, keep)
   try {
-    await started(box, progress)
+    await started(box, progress, { connect: true })
     for (const { from, to } of copies) await box.copyIn(from, to)
     const [program, ...rest] = box.commandLine(args.rest)
     const tty = args.flag('tty')
@@ -106,10 +107,14 @@ export function withHint(error: unknown, image: string | undefined): unknown {
   return new ImageError(error.code, `${error.message}. ${hint}`, { cause: error })
 }
 
-async function started(box: Box, progress: { update(text: string): void; clear(): void }): Promise<void> {
+async function started(
+  box: Box,
+  progress: { update(text: string): void; clear(): void },
+  options: StartOptions = {},
+): Promise<void> {
   progress.update('Starting the box')
   try {
-    await box.start()
+    await box.start(options)
   } finally {
     progress.clear()
   }

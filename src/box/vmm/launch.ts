@@ -16,6 +16,8 @@ export interface LaunchPlan {
   readonly template?: string
   /** Whether this run outlives the process that starts it; as the box's settings say, unless told. */
   readonly detach?: boolean
+  /** Say when the machine runs, before the guest is ready. */
+  readonly announce?: boolean
   /** How long a guest that is not ready may say nothing on its console; a minute unless told. */
   readonly silenceMs?: number
 }
@@ -44,6 +46,8 @@ export type OwnerMessage =
 
 /** From the VMM process to the process that started it. */
 export type VmmMessage =
+  /** Only if it was asked for. */
+  | { readonly type: 'running' }
   | { readonly type: 'ready'; readonly stages: BootStages }
   | { readonly type: 'failed'; readonly code: string; readonly message: string }
 

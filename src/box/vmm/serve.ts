@@ -61,6 +61,7 @@ async function serve(
   const lock = await ProcessLock.acquire(folder.vmmLock, 'exclusive', LOCK_WAIT_MS)
   if (!lock) throw new BoxError('WRONG_STATE', 'the box is running already')
   const vmm = await Vmm.start(folder, record, plan, mapped)
+  if (plan.announce) void owner.tell({ type: 'running' })
   const { config } = record
   const detach = plan.detach ?? config.detach
   const stopped = { reason: 'stopped', message: 'it was stopped', exitCode: null } as const
