@@ -73,6 +73,11 @@ export interface VirtualMachine {
   /** A bell that rings when the guest writes the 32-bit value `match` to guest-physical `address`. */
   doorbell(address: number, match: number): DoorbellTicket
   removeDoorbell(ticket: DoorbellTicket): void
+  /**
+   * Has the guest read the 4 KiB at `offset` of the shared memory at guest-physical `address` without an exit, for as long as the machine lives;
+   * its writes there come as before. Where the accelerator can: false otherwise.
+   */
+  showPage?(address: number, offset: number): boolean
   /** Starts or stops recording which pages the guest writes. */
   setDirtyLog(enabled: boolean): void
   /** One bit per 4 KiB page of each of `memory.regions`, in order; reading clears the log. */

@@ -22,6 +22,18 @@ export function setMemorySlots(vmFd: number, memory: GuestMemory, logDirty: bool
   })
 }
 
+/** Lets the guest read a page of the shared memory at `address`; what it writes there exits, or rings a doorbell, as if nothing were there. `index`: which of these it is. */
+export function showPage(vmFd: number, memory: GuestMemory, index: number, address: number, offset: number): void {
+  const request = USERSPACE_MEMORY_REGION.create()
+    .set('slot', memory.regions.length + index)
+    .set('flags', KVM.KVM_MEM_READONLY)
+    .set('guest_phys_addr', BigInt(address))
+    .set('memory_size', BigInt(PAGE))
+    .set('userspace_addr', BigInt(addressOf(memory.bytes) + offset))
+  // Safe: as above.
+  ioctl(vmFd, 'KVM_SET_USER_MEMORY_REGION', request.bytes)
+}
+
 /** One bit per page of each region, and clears the log. */
 export function takeDirtyLog(vmFd: number, memory: GuestMemory): Uint8Array[] {
   return memory.regions.map((region, slot) => {

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import type { GeneralRegister, VcpuExit } from '../accel/contract.ts'
 import { drainEventFd } from '../host/event-fd.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
+import { DEVICES_BASE } from '../memory/layout.ts'
 import { Assembler } from './assembler.ts'
 import { decodeCpuid, getCpuid, normaliseCpuid } from './cpuid.ts'
 import { CODE_ADDRESS, registersAt, startFlat } from './micro-guest.ts'
@@ -186,6 +187,29 @@ describe.skipIf(kvmUnusable())('a vCPU of /dev/kvm (needs to be allowed to open 
     startUserMode(vcpu, registersAt(USER_BASE, { rbx: BigInt(MMIO + 0x50) }))
     expect(vcpu.run(io)).toEqual(HALTED)
     expect(io.mmioWrites.map(([, , value]) => value)).toEqual([8n, 7n, 8n, 7n])
+  })
+
+  it('shows a page for reading without an exit; what is written to it exits or rings', () => {
+    const code = new Assembler(CODE_ADDRESS).load('eax', MMIO + 0x60).store(COUNTER, 'eax')
+    code
+      .storeValue(MMIO + 0x64, 1)
+      .storeValue(MMIO + 0x64, 3)
+      .load('eax', MMIO + 0x64)
+      .store(COUNTER + 4, 'eax')
+      .hlt()
+    const { vm, vcpu, memory } = flatGuest(code)
+    const shown = new Int32Array(memory.wasm.buffer, DEVICES_BASE, 1024)
+    shown[0x60 / 4] = 0x1234_5678
+    shown[0x64 / 4] = 42
+    expect(vm.showPage(MMIO, DEVICES_BASE)).toBe(true)
+    const bell = vm.doorbell(MMIO + 0x64, 1)
+    const io = new Recorder()
+    expect(vcpu.run(io)).toEqual(HALTED)
+    expect(drainEventFd(bell.fd)).toBe(1)
+    expect(io.mmioReads).toEqual([])
+    expect(io.mmioWrites).toEqual([[MMIO + 0x64, 4, 3n]])
+    expect([memory.readU32(COUNTER), memory.readU32(COUNTER + 4)]).toEqual([0x1234_5678, 42])
+    expect(shown[0x64 / 4]).toBe(42)
   })
 
   it('logs the pages that the guest writes', () => {

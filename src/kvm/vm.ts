@@ -10,7 +10,7 @@ import { ioctl, ioctlValue } from './ioctl.ts'
 import { addIoEventFd, removeIoEventFd } from './ioeventfd.ts'
 import { addIrqFd, createIrqChip, GSI_COUNT } from './irqchip.ts'
 import { acquireKickSignal, kickThread, releaseKickSignal } from './kick.ts'
-import { setMemorySlots, takeDirtyLog } from './memory-slots.ts'
+import { setMemorySlots, showPage, takeDirtyLog } from './memory-slots.ts'
 import { mapRunArea, runOffset, threadWord, unmapRunArea } from './run-area.ts'
 import { RUN, XSAVE } from './structs.ts'
 import { capabilityOf, KvmSystem } from './system.ts'
@@ -35,6 +35,7 @@ export class KvmVirtualMachine implements VirtualMachine {
   readonly #vcpuFds: number[] = []
   readonly #interrupts = new Map<number, number>()
   readonly #doorbells = new Set<DoorbellTicket>()
+  #shownPages = 0
   #supportedCpuid: Uint8Array = new Uint8Array()
   #shape: VcpuStateShape = { msrIndices: new Uint32Array(), xsaveSize: XSAVE.size, localApic: false }
   /** A thread inside KVM_RUN would hold the process at its exit. */
@@ -163,6 +164,13 @@ export class KvmVirtualMachine implements VirtualMachine {
       closeFd(own.fd)
       return
     }
+  }
+
+  showPage(address: number, offset: number): boolean {
+    const vmFd = this.#open()
+    if (capabilityOf(vmFd, 'KVM_CAP_READONLY_MEM') === 0) return false
+    showPage(vmFd, this.memory, this.#shownPages++, address, offset)
+    return true
   }
 
   setDirtyLog(enabled: boolean): void {

@@ -11,12 +11,12 @@
  */
 import type { DoorbellTicket, InterruptTicket } from '../accel/contract.ts'
 
-/** A slot's part of the shared memory: the register page that every vCPU worker serves, and a page for the device. */
+/** A slot's part of the shared memory: two pages, one after the other. */
 export interface SlotSharedMemory {
-  /** Offset in the shared memory of 4 KiB for the transport's registers and the device's configuration space. */
+  /** Offset in the shared memory of 4 KiB for what the guest does not see of the transport's registers. */
   readonly registers: number
-  /** Offset of 4 KiB more, for the device's own use: statistics, a mailbox between its worker and the vCPU workers. */
-  readonly scratch: number
+  /** Offset of the window as the guest reads it. Where the accelerator can, the guest reads it without an exit. */
+  readonly face: number
 }
 
 /** Structured-cloneable: the whole of it can be sent to the device's worker. */

@@ -5,7 +5,7 @@
  *   0x10_1000  legacy devices: a block of words each, then counters                              4 KiB
  *   0x11_0000  console output ring (guest to host)                                              64 KiB
  *   0x12_0000  console input ring (host to guest)                                               64 KiB
- *   0x14_0000  device slots: 8 KiB each, registers then scratch
+ *   0x14_0000  device slots: 8 KiB each, registers then the window as the guest reads it
  */
 import { DEVICES_BASE, DEVICES_END } from '../memory/layout.ts'
 import { MAX_SLOTS } from './address-map.ts'

@@ -14,7 +14,7 @@ export interface GivenSlot {
   readonly interrupt: InterruptTicket
   /** One for each queue, in order: rung by a 32-bit write of the queue's number to QueueNotify. */
   readonly doorbells: readonly DoorbellTicket[]
-  /** Offset in the shared memory of the 4 KiB register page. */
+  /** Offset in the shared memory of the two pages of 4 KiB that are `RegisterPage`. */
   readonly shared: { readonly registers: number }
 }
 

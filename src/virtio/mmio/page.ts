@@ -1,36 +1,45 @@
 /**
- * A device's register page in the shared memory: what vCPU workers and the device's worker have in common.
+ * A device's two pages in the shared memory: what vCPU workers and the device's worker have in common.
  *
- *   0x000  words: identity, features, status, selectors, handshake
- *   0x080  words counted by vCPU workers
- *   0x200  the device's own counters, 64-bit floats written by its worker alone
- *   0x400  queues: 32 of 64 bytes each
- *   0xc00  the device's configuration space
+ *   0x0000  words: features, selectors, handshake
+ *   0x0080  words counted by vCPU workers
+ *   0x0200  the device's own counters, 64-bit floats written by its worker alone
+ *   0x0400  queues: 32 of 64 bytes each
+ *   0x1000  the face: the window as the guest reads it, register by register, with the configuration space at its 0x100
  *
- * Words are `Atomics` territory: status bits are set from both sides.
+ * Words are `Atomics` territory: status bits are set from both sides. An accelerator that can (`VirtualMachine.showPage`) lets the guest read
+ * the face itself, without an exit; so nothing else may be in it, and it is never out of date.
  */
 import type { GuestMemory } from '../../memory/guest-memory.ts'
 import { GUEST_FAULTS } from '../errors.ts'
+import * as reg from './registers.ts'
 
 export const MAX_QUEUES = 32
-export const CONFIG_OFFSET = 0xc00
+const WORDS_SIZE = 0xc00
+const FACE_OFFSET = 0x1000
+const FACE_SIZE = 0x1000
 export const CONFIG_SIZE = 0x400
 const COUNTERS_OFFSET = 0x200
 export const MAX_COUNTERS = 64
 const QUEUES_WORD = 0x400 / 4
 const QUEUE_WORDS = 16
 
-/** Word indices within the page. */
-export const W_DEVICE_ID = 0
+/** Word indices within the face. */
+export const F_DEVICE_ID = reg.DEVICE_ID / 4
+const F_DEVICE_FEATURES = reg.DEVICE_FEATURES / 4
+const F_QUEUE_NUM_MAX = reg.QUEUE_NUM_MAX / 4
+const F_QUEUE_READY = reg.QUEUE_READY / 4
+export const F_INTERRUPT = reg.INTERRUPT_STATUS / 4
+export const F_STATUS = reg.STATUS / 4
+/** Odd while the device's worker is changing the configuration space. */
+export const F_GENERATION = reg.CONFIG_GENERATION / 4
+
+/** Word indices within the first page. */
 export const W_QUEUES = 1
 export const W_CONFIG_SIZE = 2
 /** The bytes of configuration space that the driver may write: from, to (exclusive). */
 export const W_WRITABLE_FROM = 3
 export const W_WRITABLE_TO = 4
-export const W_STATUS = 5
-export const W_INTERRUPT = 6
-/** Odd while the device's worker is changing the configuration space. */
-export const W_GENERATION = 7
 export const W_OFFERED = 8 // and 9
 export const W_ACCEPTED = 10 // and 11
 export const W_OFFERED_SEL = 12
@@ -73,25 +82,54 @@ export const Q_DEVICE_HIGH = 8
 /** The word index of queue `queue`'s entry. */
 export const queueWord = (queue: number): number => QUEUES_WORD + queue * QUEUE_WORDS
 
-/** Views of one page; cheap, made once a thread and device. */
+/** Views of the two pages; cheap, made once a thread and device. */
 export class RegisterPage {
   readonly words: Int32Array
+  readonly face: Int32Array
   readonly config: Uint8Array
   readonly counters: Float64Array
 
   constructor(memory: GuestMemory, offset: number) {
     const { buffer } = memory.wasm
-    this.words = new Int32Array(buffer, offset, CONFIG_OFFSET / 4)
-    this.config = new Uint8Array(buffer, offset + CONFIG_OFFSET, CONFIG_SIZE)
+    this.words = new Int32Array(buffer, offset, WORDS_SIZE / 4)
+    this.face = new Int32Array(buffer, offset + FACE_OFFSET, FACE_SIZE / 4)
+    this.config = new Uint8Array(buffer, offset + FACE_OFFSET + reg.CONFIG, CONFIG_SIZE)
     this.counters = new Float64Array(buffer, offset + COUNTERS_OFFSET, MAX_COUNTERS)
+  }
+
+  /** The face of a device that has just been made; no device id yet. */
+  paint(): void {
+    const { face } = this
+    face.fill(0)
+    face[reg.MAGIC_VALUE / 4] = reg.MAGIC
+    face[reg.VERSION / 4] = reg.MMIO_VERSION
+    face[reg.VENDOR_ID / 4] = reg.VENDOR
+    // No shared memory regions: a length of all ones says so (4.2.2).
+    for (const register of [reg.SHM_LEN_LOW, reg.SHM_LEN_HIGH, reg.SHM_BASE_LOW, reg.SHM_BASE_HIGH])
+      face[register / 4] = -1
+  }
+
+  /** The selected queue's entry in words, or -1 when there is no such queue. */
+  get selectedQueue(): number {
+    const queue = this.words[W_QUEUE_SEL]! >>> 0
+    return queue < this.words[W_QUEUES]! ? queueWord(queue) : -1
+  }
+
+  /** To be called after a selector, or what it selects, has changed. */
+  showSelected(): void {
+    const { words, face, selectedQueue: at } = this
+    const select = words[W_OFFERED_SEL]! >>> 0
+    face[F_DEVICE_FEATURES] = select < 2 ? words[W_OFFERED + select]! : 0
+    face[F_QUEUE_NUM_MAX] = at < 0 ? 0 : words[at + Q_NUM_MAX]!
+    face[F_QUEUE_READY] = at < 0 ? 0 : words[at + Q_READY]!
   }
 }
 
 /** A device's counters as any thread can read them, for metrics. */
 export function pageMetrics(page: RegisterPage, counterNames: readonly string[]): Record<string, number | string> {
-  const { words } = page
+  const { words, face } = page
   const metrics: Record<string, number | string> = {
-    status: words[W_STATUS]!,
+    status: face[F_STATUS]!,
     activations: words[W_ACTIVATIONS]!,
     resets: words[W_RESETS]!,
     interrupts: words[W_INTERRUPTS]! >>> 0,

@@ -9,10 +9,8 @@ import type { VirtioTransport } from './transport.ts'
 
 const VERSION = 1
 const MAX_U32 = 0xffff_ffff
+const SAVED_FACE = [page.F_STATUS, page.F_INTERRUPT, page.F_GENERATION] as const
 const SAVED_WORDS = [
-  page.W_STATUS,
-  page.W_INTERRUPT,
-  page.W_GENERATION,
   page.W_ACCEPTED,
   page.W_ACCEPTED + 1,
   page.W_OFFERED_SEL,
@@ -23,12 +21,12 @@ const QUEUE_FIELDS = page.Q_DEVICE_HIGH - page.Q_NUM + 1
 
 /** Only between two turns of the device's loop, with every vCPU stopped. */
 export function saveTransport(transport: VirtioTransport): SavedValue {
-  const { words } = transport.page
+  const { words, face } = transport.page
   return {
     version: VERSION,
     type: transport.device.type,
     active: transport.active,
-    words: SAVED_WORDS.map(word => words[word]! >>> 0),
+    words: [...SAVED_FACE.map(word => face[word]! >>> 0), ...SAVED_WORDS.map(word => words[word]! >>> 0)],
     config: [...transport.page.config.subarray(0, words[page.W_CONFIG_SIZE]!)],
     queues: transport.queues.map(queue => {
       const at = page.queueWord(queue.index) + page.Q_NUM
@@ -48,13 +46,14 @@ export function saveTransport(transport: VirtioTransport): SavedValue {
  * state is not one that `saveTransport` can have made for this device.
  */
 export function restoreTransport(transport: VirtioTransport, saved: SavedValue): void {
-  const { words, config } = transport.page
+  const { words, face, config } = transport.page
   const state = recordOf(saved, 'a virtio device')
   integerOf(state.version, 'its version', VERSION, VERSION)
   integerOf(state.type, 'its device type', transport.device.type, transport.device.type)
-  const values = listOf(state.words, 'its registers', SAVED_WORDS.length).map(value =>
+  const registers = listOf(state.words, 'its registers', SAVED_FACE.length + SAVED_WORDS.length).map(value =>
     integerOf(value, 'a register', 0, MAX_U32),
   )
+  const values = registers.slice(SAVED_FACE.length)
   const configBytes = listOf(state.config, 'its configuration', words[page.W_CONFIG_SIZE]!).map(value =>
     integerOf(value, 'a configuration byte', 0, 255),
   )
@@ -76,16 +75,20 @@ export function restoreTransport(transport: VirtioTransport, saved: SavedValue):
       `the saved driver uses features 0x${accepted.toString(16)} (from bit ${32 * half}) that this device does not offer: restore it with the same options`,
     )
   }
+  SAVED_FACE.forEach((word, i) => {
+    face[word] = registers[i]!
+  })
   SAVED_WORDS.forEach((word, i) => {
     words[word] = values[i]!
   })
   // A generation never stands in the middle of a change.
-  words[page.W_GENERATION]! &= ~1
+  face[page.F_GENERATION]! &= ~1
   config.set(configBytes)
   queues.forEach((queue, i) => {
     words.set(queue.registers, page.queueWord(i) + page.Q_NUM)
   })
-  const runs = state.active === true && (words[page.W_STATUS]! & reg.STATUS_DRIVER_OK) !== 0
+  transport.page.showSelected()
+  const runs = state.active === true && (face[page.F_STATUS]! & reg.STATUS_DRIVER_OK) !== 0
   if (runs) startRestored(transport, queues)
   transport.device.restore(state.device ?? null)
   transport.renewInterrupt()

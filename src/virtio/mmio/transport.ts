@@ -31,6 +31,7 @@ export class VirtioTransport implements DeviceLink {
   readonly queues: readonly Virtqueue[]
   readonly #slot: VirtioSlot
   readonly #words: Int32Array
+  readonly #face: Int32Array
   readonly #line: InterruptLine
   readonly #onError: (error: unknown) => void
   readonly #dirty: DirtyLog
@@ -73,6 +74,7 @@ export class VirtioTransport implements DeviceLink {
     this.counters = this.page.counters
     this.#slot = slot
     this.#words = this.page.words
+    this.#face = this.page.face
     this.#line = line
     this.#onError = onError
     const dirty = new DirtyLog(memory)
@@ -119,7 +121,7 @@ export class VirtioTransport implements DeviceLink {
     const words = this.#words
     const { device } = this
     words.fill(0)
-    this.page.config.fill(0)
+    this.page.paint()
     this.page.config.set(device.config)
     const offered = [...TRANSPORT_FEATURES, ...device.features]
     words[page.W_OFFERED] = featureWord(offered, 0)
@@ -131,8 +133,9 @@ export class VirtioTransport implements DeviceLink {
       words[page.queueWord(queue) + page.Q_NUM_MAX] = size
     })
     words[page.W_QUEUES] = device.queueSizes.length
+    this.page.showSelected()
     // Last: a device id of 0 means that nothing is there.
-    Atomics.store(words, page.W_DEVICE_ID, device.type)
+    Atomics.store(this.#face, page.F_DEVICE_ID, device.type)
   }
 
   /** Does what a vCPU's worker asked for. Called when the control bell rings, and by inline handshakes. */
@@ -200,8 +203,9 @@ export class VirtioTransport implements DeviceLink {
     words[page.W_QUEUE_SEL] = 0
     for (const queue of this.queues)
       words.fill(0, page.queueWord(queue.index) + page.Q_NUM, page.queueWord(queue.index + 1))
-    Atomics.store(words, page.W_INTERRUPT, 0)
-    Atomics.store(words, page.W_STATUS, 0)
+    this.page.showSelected()
+    Atomics.store(this.#face, page.F_INTERRUPT, 0)
+    Atomics.store(this.#face, page.F_STATUS, 0)
   }
 
   /** Stops using the queues. The device forgets what it was doing for this driver. */
@@ -254,7 +258,7 @@ export class VirtioTransport implements DeviceLink {
     words[page.W_FAULT] = GUEST_FAULTS.indexOf(error instanceof GuestFault ? error.code : 'device-error')
     Atomics.add(words, page.W_FAULTS, 1)
     this.#halt()
-    const status = Atomics.or(words, page.W_STATUS, reg.STATUS_NEEDS_RESET)
+    const status = Atomics.or(this.#face, page.F_STATUS, reg.STATUS_NEEDS_RESET)
     if (status & reg.STATUS_DRIVER_OK) this.#interrupt(reg.INTERRUPT_CONFIG_CHANGE)
   }
 
@@ -293,17 +297,17 @@ export class VirtioTransport implements DeviceLink {
     // One interrupt makes a driver look at all queues (4.2.3.4).
     if (reason === reg.INTERRUPT_USED_BUFFER) this.#owed = false
     // The status first: the guest reads it as soon as the line is up.
-    Atomics.or(this.#words, page.W_INTERRUPT, reason)
+    Atomics.or(this.#face, page.F_INTERRUPT, reason)
     this.#words[page.W_INTERRUPTS]! += 1
     this.#line.raise()
   }
 
   changeConfig(offset: number, bytes: Uint8Array): void {
-    const words = this.#words
-    Atomics.add(words, page.W_GENERATION, 1)
+    const face = this.#face
+    Atomics.add(face, page.F_GENERATION, 1)
     this.page.config.set(bytes, offset)
-    Atomics.add(words, page.W_GENERATION, 1)
-    Atomics.notify(words, page.W_GENERATION)
+    Atomics.add(face, page.F_GENERATION, 1)
+    Atomics.notify(face, page.F_GENERATION)
     if (this.#active) this.#interrupt(reg.INTERRUPT_CONFIG_CHANGE)
   }
 
@@ -321,7 +325,7 @@ export class VirtioTransport implements DeviceLink {
 
   /** Raises the line again if the guest has not acknowledged what it was raised for: after a restore. */
   renewInterrupt(): void {
-    if (Atomics.load(this.#words, page.W_INTERRUPT) !== 0) this.#line.raise()
+    if (Atomics.load(this.#face, page.F_INTERRUPT) !== 0) this.#line.raise()
   }
 
   /** Ends the device. Its page stays, without a device in it. */

@@ -11,7 +11,12 @@ import { type Handshake, ThreadHandshake } from './handshake.ts'
 import * as page from './page.ts'
 import * as reg from './registers.ts'
 
-const ALL_ONES = 0xffff_ffff
+/** Registers that can be read; bit for bit what the face has. */
+const READABLE: readonly number[] = [
+  ...[reg.MAGIC_VALUE, reg.VERSION, reg.DEVICE_ID, reg.VENDOR_ID, reg.DEVICE_FEATURES, reg.QUEUE_NUM_MAX],
+  ...[reg.QUEUE_READY, reg.INTERRUPT_STATUS, reg.STATUS, reg.SHM_LEN_LOW, reg.SHM_LEN_HIGH, reg.SHM_BASE_LOW],
+  ...[reg.SHM_BASE_HIGH, reg.QUEUE_RESET, reg.CONFIG_GENERATION],
+]
 const STATUS_KNOWN =
   reg.STATUS_ACKNOWLEDGE |
   reg.STATUS_DRIVER |
@@ -22,15 +27,21 @@ const STATUS_KNOWN =
 
 export class MmioWindow {
   readonly address: number
+  readonly #page: page.RegisterPage
   readonly #words: Int32Array
+  readonly #face: Int32Array
   readonly #config: Uint8Array
+  readonly #readable = new Uint8Array(reg.CONFIG / 4)
   readonly #slot: VirtioSlot
   readonly #handshake: Handshake
 
   constructor(memory: GuestMemory, slot: VirtioSlot, handshake: Handshake = new ThreadHandshake(slot.controlFd)) {
     const shared = new page.RegisterPage(memory, slot.shared.registers)
     this.address = slot.address
+    this.#page = shared
     this.#words = shared.words
+    this.#face = shared.face
+    for (const register of READABLE) this.#readable[register / 4] = 1
     this.#config = shared.config
     this.#slot = slot
     this.#handshake = handshake
@@ -59,41 +70,8 @@ export class MmioWindow {
   }
 
   #readRegister(offset: number): number {
-    const words = this.#words
-    switch (offset) {
-      case reg.MAGIC_VALUE:
-        return reg.MAGIC
-      case reg.VERSION:
-        return reg.MMIO_VERSION
-      case reg.DEVICE_ID:
-        return words[page.W_DEVICE_ID]!
-      case reg.VENDOR_ID:
-        return reg.VENDOR
-      case reg.DEVICE_FEATURES: {
-        const select = words[page.W_OFFERED_SEL]! >>> 0
-        return select < 2 ? words[page.W_OFFERED + select]! : 0
-      }
-      case reg.QUEUE_NUM_MAX:
-        return this.#queueField(page.Q_NUM_MAX)
-      case reg.QUEUE_READY:
-        return this.#queueField(page.Q_READY)
-      case reg.INTERRUPT_STATUS:
-        return Atomics.load(words, page.W_INTERRUPT)
-      case reg.STATUS:
-        return Atomics.load(words, page.W_STATUS)
-      case reg.CONFIG_GENERATION:
-        return this.#settledGeneration()
-      // No shared memory regions: a length of all ones says so (4.2.2).
-      case reg.SHM_LEN_LOW:
-      case reg.SHM_LEN_HIGH:
-      case reg.SHM_BASE_LOW:
-      case reg.SHM_BASE_HIGH:
-        return ALL_ONES
-      case reg.QUEUE_RESET:
-        return 0
-      default:
-        return this.#bad()
-    }
+    if (offset === reg.CONFIG_GENERATION) return this.#settledGeneration()
+    return this.#readable[offset >>> 2] === 1 ? Atomics.load(this.#face, offset >>> 2) : this.#bad()
   }
 
   #writeRegister(offset: number, value: number): void {
@@ -101,6 +79,7 @@ export class MmioWindow {
     switch (offset) {
       case reg.DEVICE_FEATURES_SEL:
         words[page.W_OFFERED_SEL] = value
+        this.#page.showSelected()
         return
       case reg.DRIVER_FEATURES_SEL:
         words[page.W_ACCEPTED_SEL] = value
@@ -110,6 +89,7 @@ export class MmioWindow {
         return
       case reg.QUEUE_SEL:
         words[page.W_QUEUE_SEL] = value
+        this.#page.showSelected()
         return
       case reg.QUEUE_NUM:
         this.#setQueueField(page.Q_NUM, value)
@@ -139,7 +119,7 @@ export class MmioWindow {
         this.#notify(value)
         return
       case reg.INTERRUPT_ACK:
-        Atomics.and(words, page.W_INTERRUPT, ~value)
+        Atomics.and(this.#face, page.F_INTERRUPT, ~value)
         return
       case reg.STATUS:
         this.#lock()
@@ -153,23 +133,12 @@ export class MmioWindow {
     }
   }
 
-  /** The selected queue's entry in words, or -1 when there is no such queue. */
-  #selectedQueue(): number {
-    const queue = this.#words[page.W_QUEUE_SEL]! >>> 0
-    return queue < this.#words[page.W_QUEUES]! ? page.queueWord(queue) : -1
-  }
-
-  #queueField(field: number): number {
-    const at = this.#selectedQueue()
-    return at < 0 ? 0 : this.#words[at + field]!
-  }
-
   /** Queues are set up between FEATURES_OK and DRIVER_OK, and while not ready; at other times their registers do not move. */
   #queueWritable(): number {
-    const status = Atomics.load(this.#words, page.W_STATUS)
+    const status = Atomics.load(this.#face, page.F_STATUS)
     const inSetup =
       (status & reg.STATUS_FEATURES_OK) !== 0 && (status & (reg.STATUS_DRIVER_OK | reg.STATUS_FAILED)) === 0
-    const at = inSetup ? this.#selectedQueue() : -1
+    const at = inSetup ? this.#page.selectedQueue : -1
     if (at < 0) this.#bad()
     return at
   }
@@ -183,12 +152,14 @@ export class MmioWindow {
 
   #setQueueReady(value: number): void {
     const at = this.#queueWritable()
-    if (at >= 0) this.#words[at + page.Q_READY] = value & 1
+    if (at < 0) return
+    this.#words[at + page.Q_READY] = value & 1
+    this.#page.showSelected()
   }
 
   #acceptFeatures(value: number): void {
     const words = this.#words
-    const status = Atomics.load(words, page.W_STATUS)
+    const status = Atomics.load(this.#face, page.F_STATUS)
     const select = words[page.W_ACCEPTED_SEL]! >>> 0
     // Negotiation is over once FEATURES_OK is set (3.1.1).
     if ((status & reg.STATUS_DRIVER) === 0 || (status & reg.STATUS_FEATURES_OK) !== 0) this.#bad()
@@ -210,10 +181,11 @@ export class MmioWindow {
   #setStatus(value: number): void {
     const words = this.#words
     if (value === 0) {
-      if (!this.#handshake.request(words, page.COMMAND_RESET)) Atomics.or(words, page.W_STATUS, reg.STATUS_NEEDS_RESET)
+      if (!this.#handshake.request(words, page.COMMAND_RESET))
+        Atomics.or(this.#face, page.F_STATUS, reg.STATUS_NEEDS_RESET)
       return
     }
-    const old = Atomics.load(words, page.W_STATUS)
+    const old = Atomics.load(this.#face, page.F_STATUS)
     // The driver only adds bits (2.1.1); DEVICE_NEEDS_RESET is the device's own.
     const kept = old & ~reg.STATUS_NEEDS_RESET
     const added = value & ~old & STATUS_KNOWN & ~reg.STATUS_NEEDS_RESET
@@ -222,7 +194,7 @@ export class MmioWindow {
       return
     }
     if (added & reg.STATUS_FAILED) {
-      Atomics.or(words, page.W_STATUS, reg.STATUS_FAILED)
+      Atomics.or(this.#face, page.F_STATUS, reg.STATUS_FAILED)
       return
     }
     let next = old | (added & (reg.STATUS_ACKNOWLEDGE | reg.STATUS_DRIVER))
@@ -235,9 +207,9 @@ export class MmioWindow {
       if (activate) next |= reg.STATUS_DRIVER_OK
       else this.#bad()
     }
-    Atomics.or(words, page.W_STATUS, next)
+    Atomics.or(this.#face, page.F_STATUS, next)
     if (activate && !this.#handshake.request(words, page.COMMAND_ACTIVATE)) {
-      Atomics.or(words, page.W_STATUS, reg.STATUS_NEEDS_RESET)
+      Atomics.or(this.#face, page.F_STATUS, reg.STATUS_NEEDS_RESET)
     }
   }
 
@@ -260,13 +232,13 @@ export class MmioWindow {
 
   /** Waits out a change in progress, so that two equal readings around a field's reads mean that the field is whole (2.5.2). */
   #settledGeneration(): number {
-    const words = this.#words
+    const face = this.#face
     for (let tries = 0; tries < 100; tries++) {
-      const generation = Atomics.load(words, page.W_GENERATION)
-      if ((generation & 1) === 0) return generation >>> 1
-      Atomics.wait(words, page.W_GENERATION, generation, 1)
+      const generation = Atomics.load(face, page.F_GENERATION)
+      if ((generation & 1) === 0) return generation
+      Atomics.wait(face, page.F_GENERATION, generation, 1)
     }
-    return Atomics.load(words, page.W_GENERATION) >>> 1
+    return Atomics.load(face, page.F_GENERATION)
   }
 
   #readConfig(offset: number, size: number, data: DataView): void {
@@ -277,7 +249,7 @@ export class MmioWindow {
 
   #writeConfig(offset: number, size: number, data: DataView): void {
     const words = this.#words
-    const status = Atomics.load(words, page.W_STATUS)
+    const status = Atomics.load(this.#face, page.F_STATUS)
     const inside = offset >= words[page.W_WRITABLE_FROM]! && offset + size <= words[page.W_WRITABLE_TO]!
     if (!inside || (status & reg.STATUS_DRIVER) === 0) {
       this.#bad()
