@@ -242,7 +242,19 @@ export async function startPasst(parts: GuestParts, accel: Accelerator): Promise
   rmSync(path, { force: true })
   const address = ['-4', '-a', '10.0.2.15', '-n', '24', '-g', GATEWAY]
   const passt = leashed(['passt', '-f', '-s', path, '--no-dhcp-dns', ...address])
-  for (let tries = 0; tries < 100 && !existsSync(path); tries++) await new Promise(resolve => setTimeout(resolve, 50))
+  let said = ''
+  passt.stderr!.on('data', (data: Buffer) => {
+    said += data
+  })
+  const ended = new Promise<never>((_, reject) => {
+    passt.once('close', () => reject(new Error(`passt ended: ${said.trim().replaceAll('\n', '; ')}`)))
+  })
+  const listens = async (): Promise<void> => {
+    while (!existsSync(path)) await new Promise(resolve => setTimeout(resolve, 50))
+  }
+  // Later it ends because we end it.
+  ended.catch(() => {})
+  await Promise.race([listens(), ended])
   const network = ['-netdev', `stream,id=n,server=off,addr.type=unix,addr.path=${path}`]
   return startQemu('passt', parts, accel, network, () => {
     passt.kill('SIGKILL')

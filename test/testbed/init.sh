@@ -27,6 +27,5 @@ mount -t devpts devpts /new/dev/pts
 mount -t tmpfs tmpfs /new/dev/shm
 mount -t tmpfs tmpfs /new/run
 ifconfig lo 127.0.0.1 up
-chroot /new /bin/sh "$share/agent.sh"
-echo 'init: the agent ended'
-poweroff -f
+# Not chroot: who is in one may make no user namespaces, which passt for one lives in.
+exec switch_root /new /bin/sh -c 'sh "$0"; echo "init: the agent ended"; busybox poweroff -f' "$share/agent.sh"

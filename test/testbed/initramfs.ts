@@ -15,7 +15,7 @@ import { fileURLToPath } from 'node:url'
 import { TestbedError } from './errors.ts'
 
 const INIT = fileURLToPath(new URL('init.sh', import.meta.url))
-const APPLETS = ['sh', 'mount', 'insmod', 'mkdir', 'chroot', 'ifconfig', 'poweroff', 'echo']
+const APPLETS = ['sh', 'mount', 'insmod', 'mkdir', 'switch_root', 'ifconfig', 'echo']
 
 /** Writes the initramfs to `output`. It is left uncompressed: decompressing costs the emulated host more than reading. */
 export function writeInitramfs(output: string, busybox: string, modules: readonly string[], scratch: string): void {
