@@ -3,8 +3,9 @@
  * without any guest, beside the cost of copying them in memory. The guests run on the software CPU and on QEMU's TCG; with
  * VITRINE_BENCH_ACCEL=kvm, which `--amd-host` sets, on KVM.
  */
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Bench, BenchContext, Benchmark, Contestant } from '../harness/benchmark.ts'
@@ -19,17 +20,64 @@ import {
   startPasst,
   startSlirp,
 } from './guests.ts'
-import { GUEST_METRICS, measuredIn, measureGuest, type Part, type Renewable, type ServerPorts } from './measures.ts'
+import { GUEST_METRICS, measuredIn, measureGuest, type Part, type Renewable } from './measures.ts'
 
-const PORTS: ServerPorts = { iperf: 15_201, pingpong: 15_202 }
 const BOOTS = 3
 const FIRST_MS = 60_000
+const SERVER_MS = 30_000
 const PARTS: readonly Part[] = ['throughput', 'requests', 'connections', 'ping', 'frames']
 
 function chosenParts(only: readonly string[] | undefined): readonly Part[] {
   const unknown = only?.find(name => !PARTS.some(part => part === name))
   if (unknown !== undefined) throw new Error(`'${unknown}' is no part of this: ${PARTS.join(', ')}`)
   return only === undefined ? PARTS : PARTS.filter(part => only.includes(part))
+}
+
+/** A port that nobody listens on now. */
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  await new Promise(resolve => server.close(resolve))
+  return port
+}
+
+const answers = (port: number): Promise<boolean> =>
+  new Promise(resolve => {
+    const socket = connect(port, '127.0.0.1')
+    const tell = (does: boolean) => () => {
+      socket.destroy()
+      resolve(does)
+    }
+    socket.once('connect', tell(true)).once('error', tell(false))
+  })
+
+/** A server that listens. One that ends before, because somebody has taken its port or for whatever reason, is an error that says so. */
+async function startServer(command: string, args: readonly string[], port: number): Promise<ChildProcess> {
+  const server = spawn(command, args, { stdio: ['ignore', 'ignore', 'pipe'] })
+  let said = ''
+  let ended: string | undefined
+  server.stderr!.on('data', (data: Buffer) => {
+    said += data
+  })
+  server.once('error', error => {
+    ended = error.message
+  })
+  server.once('close', code => {
+    ended ??= `status ${code}${said === '' ? '' : `: ${said.trim()}`}`
+  })
+  const end = Date.now() + SERVER_MS
+  for (let listens = false; !listens; ) {
+    listens = await answers(port)
+    // One that answers may be somebody else's; ours has ended then, or is about to.
+    await new Promise(resolve => setTimeout(resolve, 100))
+    if (ended === undefined && Date.now() > end) ended = `it did not listen within ${SERVER_MS / 1000} s`
+    if (ended !== undefined) {
+      server.kill()
+      throw new Error(`${command} cannot serve 127.0.0.1:${port}: ${ended}`)
+    }
+  }
+  return server
 }
 
 /** QEMU's TCG hangs now and then while a guest boots. */
@@ -54,11 +102,12 @@ async function open({ log, only }: BenchContext): Promise<Bench> {
   }
   try {
     const accel: Accelerator = process.env.VITRINE_BENCH_ACCEL === 'kvm' ? 'kvm' : 'soft'
-    for (const [command, ...args] of [
-      ['iperf3', '-s', '-B', '127.0.0.1', '-p', String(PORTS.iperf)],
-      [compilePingPong(folder), 'serve', String(PORTS.pingpong)],
-    ] as [string, ...string[]][]) {
-      const server = spawn(command, args, { stdio: 'ignore' })
+    const ports = { iperf: await freePort(), pingpong: await freePort() }
+    for (const [port, command, ...args] of [
+      [ports.iperf, 'iperf3', '-s', '-B', '127.0.0.1', '-p', String(ports.iperf)],
+      [ports.pingpong, compilePingPong(folder), 'serve', String(ports.pingpong)],
+    ] as [number, string, ...string[]][]) {
+      const server = await startServer(command, args, port)
       closers.push(() => server.kill())
     }
     for (const peer of await startFramePeers()) closers.push(() => peer.kill())
@@ -92,7 +141,7 @@ async function open({ log, only }: BenchContext): Promise<Bench> {
     const contestants: Contestant[] = [
       {
         name: 'ours',
-        sample: async () => ({ ...(await measureGuest(ours, PORTS, chosen)), ...(frames ? sampleFrames() : {}) }),
+        sample: async () => ({ ...(await measureGuest(ours, ports, chosen)), ...(frames ? sampleFrames() : {}) }),
       },
       { name: 'memcpy', sample: async () => (frames ? sampleMemcpy() : {}) },
     ]
@@ -105,7 +154,7 @@ async function open({ log, only }: BenchContext): Promise<Bench> {
       else {
         try {
           const peer = await guest(name, start)
-          contestants.push({ name, sample: () => measureGuest(peer, PORTS, chosen) })
+          contestants.push({ name, sample: () => measureGuest(peer, ports, chosen) })
         } catch (error) {
           missing.push({ name, reason: `its guest does not work: ${(error as Error).message.split('\n')[0]}` })
         }
