@@ -41,6 +41,7 @@ async function start(options: BoxOptions = {}): Promise<Start> {
     const [name, uuid] = stdout.split('\n')
     expect(name).toBe(box.name)
     const booted = box.bootStages!.kernelMs > 0
+    expect(box.startedFrom).toBe(booted ? 'kernel' : 'template')
     await box.stop()
     return { booted, uuid: uuid!, templates: store.list('template') }
   } finally {
