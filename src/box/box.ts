@@ -228,8 +228,7 @@ export class Box extends EventEmitter<BoxEvents> {
   async start(options: StartOptions = {}): Promise<void> {
     readRecord(this.#folder) // still there?
     await withLock(this.#folder.operationLock, `box '${this.name}'`, OPERATION_WAIT_MS, async () => {
-      // A VMM that no longer listens is about to end: nobody can be starting one meanwhile.
-      if (this.#runs && !(await this.#connections.control())) await this.#connections.vmmEnded()
+      await this.#connections.vmmSettled()
       if (!this.#runs) await this.#launch(options)
     })
     await this.#connections.control()

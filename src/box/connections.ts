@@ -96,18 +96,20 @@ export class BoxConnections {
       return agent
     }
     return open().catch(async (error: Error) => {
-      // It was just ending, or being put aside because nobody used it.
-      if (!readPending(this.#folder) && !(await this.#isEnding())) throw error
-      await this.vmmEnded()
+      // It was just ending, or being put aside because nobody used it; or it is starting, and not there yet.
+      const isEnding = readPending(this.#folder) !== undefined || (await this.#isEnding())
+      if (isEnding === false) throw error
+      if (isEnding) await this.vmmEnded()
+      else await this.vmmSettled()
       await this.#owner.start()
       return open()
     })
   }
 
-  /** Whether the VMM has begun to end, or has ended. */
-  async #isEnding(): Promise<boolean> {
+  /** Whether the VMM has begun to end, or has ended; undefined: it does not listen, because it has not begun to or does no longer. */
+  async #isEnding(): Promise<boolean | undefined> {
     const control = await ControlClient.connect(this.#folder.controlSocket)
-    if (!control) return true
+    if (!control) return undefined
     try {
       return (await control.call<VmmStatus>('status')).isEnding
     } catch {
@@ -142,6 +144,14 @@ export class BoxConnections {
     for (let waited = 0; this.hasVmm && waited < LOCK_GONE_MS; waited += POLL_MS) await sleep(POLL_MS)
     const killed = { reason: 'vmm-failed', message: 'its VMM process was killed', exitCode: null } as const
     this.#owner.onEnd(exit ?? { ...killed, at: new Date().toISOString() })
+  }
+
+  /**
+   * Waits until there is no VMM, or one that listens. One that does not is about to end, or to listen: whoever started it may have been killed, and it goes on
+   * without them.
+   */
+  async vmmSettled(): Promise<void> {
+    while (this.hasVmm && !(await this.control())) await sleep(POLL_MS)
   }
 
   /** Waits until the VMM has ended, which is when its lock is free, and the owner has been told. */
