@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -61,6 +61,13 @@ describe('the store', () => {
     expect(() => find(home, 'mine')).toThrow(/no box 'mine'/)
     add('mine')
     expect(readdirSync(home.names)).toEqual(['mine'])
+  })
+
+  it('clears away what was left of a box by a process which was killed at the very first', () => {
+    home.prepare()
+    mkdirSync(join(home.boxes, '.new-0123456789ab'))
+    const id = add('mine')
+    expect(readdirSync(home.boxes)).toEqual([id])
   })
 
   it('does not list what is incomplete or damaged, and says so when asked for it', () => {

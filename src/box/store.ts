@@ -1,6 +1,6 @@
 /** The boxes of a home: finding, listing, creating and removing their folders, safely between processes. */
 import { randomBytes } from 'node:crypto'
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ProcessLock } from '../host/process-lock.ts'
 import { removeFile, removeFolder } from '../host/remove.ts'
@@ -23,9 +23,8 @@ export function checkName(name: string): void {
 
 /** Held by whoever makes a box, until its record is there. */
 const CREATING_LOCK = 'creating.lock'
-/** Of a folder that has no lock yet. */
+/** Of a folder that is being made, by whoever has the lock of names. */
 const NEW = '.new-'
-const NEW_GRACE_MS = 60_000
 
 export interface Reservation {
   readonly folder: BoxFolder
@@ -55,22 +54,26 @@ function makeFolder(home: Home, wanted: string | undefined): Reservation {
   const name = wanted ?? id
   const folder = home.box(id)
   const hidden = join(home.boxes, `${NEW}${id}`)
-  mkdirSync(hidden, { mode: 0o700 })
-  const lock = ProcessLock.tryAcquire(join(hidden, CREATING_LOCK))
-  renameSync(hidden, folder.path)
-  const done = (): void => {
-    lock?.release()
-    removeFile(join(folder.path, CREATING_LOCK))
-  }
-  try {
-    withLockNow(namesLock(home), () => takeName(home, name, id))
-  } catch (error) {
-    done()
-    // Another process may clear it away as abandoned at this moment.
-    removeFolder(folder.path)
-    throw error
-  }
-  return { folder, name, done }
+  return withLockNow(namesLock(home), () => {
+    // Nobody else makes one now: what is half made was left by one who was killed.
+    for (const entry of readdirSync(home.boxes)) if (entry.startsWith(NEW)) removeFolder(join(home.boxes, entry))
+    mkdirSync(hidden, { mode: 0o700 })
+    const lock = ProcessLock.tryAcquire(join(hidden, CREATING_LOCK))
+    renameSync(hidden, folder.path)
+    const done = (): void => {
+      lock?.release()
+      removeFile(join(folder.path, CREATING_LOCK))
+    }
+    try {
+      takeName(home, name, id)
+    } catch (error) {
+      done()
+      // Another process may clear it away as abandoned at this moment.
+      removeFolder(folder.path)
+      throw error
+    }
+    return { folder, name, done }
+  })
 }
 
 const namesLock = (home: Home): string => `${home.names}.lock`
@@ -79,12 +82,9 @@ const namesLock = (home: Home): string => `${home.names}.lock`
 function removeAbandoned(home: Home): void {
   for (const entry of readdirSync(home.boxes)) {
     const path = join(home.boxes, entry)
-    const isNew = entry.startsWith(NEW)
-    if ((!isNew && !ID.test(entry)) || existsSync(home.box(entry).record)) continue
+    if (!ID.test(entry) || existsSync(home.box(entry).record)) continue
     try {
-      const age = Date.now() - statSync(path).mtimeMs
-      if (isHeld(join(path, CREATING_LOCK)) || isHeld(home.box(entry).vmmLock) || (isNew && age < NEW_GRACE_MS))
-        continue
+      if (isHeld(join(path, CREATING_LOCK)) || isHeld(home.box(entry).vmmLock)) continue
       // Its record may have been written between the two looks.
       if (!existsSync(home.box(entry).record)) removeFolder(path)
     } catch {
