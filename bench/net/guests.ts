@@ -246,11 +246,15 @@ export async function startPasst(parts: GuestParts, accel: Accelerator): Promise
   passt.stderr!.on('data', (data: Buffer) => {
     said += data
   })
+  let isOver = false
   const ended = new Promise<never>((_, reject) => {
-    passt.once('close', () => reject(new Error(`passt ended: ${said.trim().replaceAll('\n', '; ')}`)))
+    passt.once('close', () => {
+      isOver = true
+      reject(new Error(`passt ended: ${said.trim().replaceAll('\n', '; ')}`))
+    })
   })
   const listens = async (): Promise<void> => {
-    while (!existsSync(path)) await new Promise(resolve => setTimeout(resolve, 50))
+    while (!isOver && !existsSync(path)) await new Promise(resolve => setTimeout(resolve, 50))
   }
   // Later it ends because we end it.
   ended.catch(() => {})

@@ -15,7 +15,7 @@ import {
   statSync,
   writeSync,
 } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { dirname, join } from 'node:path'
 import type { Script } from 'node:vm'
 
 /** What the loader says of the bundle that this process runs. */
@@ -63,7 +63,7 @@ function write(path: string, code: Uint8Array): void {
 
 function removeOld(folder: string): void {
   for (const name of readdirSync(folder)) {
-    const path = join(folder, basename(name))
+    const path = join(folder, name)
     if (Date.now() - statSync(path).mtimeMs > OLD_MS) rmSync(path, { force: true })
   }
 }
