@@ -4,11 +4,15 @@
  * so in `failed` if not. A line of the journal has a UUID of the kernel's, so that two machines with the same past agree on
  * exactly the lines of that past.
  */
+import { existsSync, readFileSync } from 'node:fs'
+import { basename } from 'node:path'
 import type { Box } from '../../src/box/box.ts'
 
 const FOLDER = '/root/load'
 /** Of the TCP server in the guest. */
 export const LOAD_PORT = 7000
+/** How many of the last characters of a log are shown. */
+const WORDS = 3000
 
 const SCRIPT = `
 cd ${FOLDER}
@@ -100,7 +104,15 @@ export function commonLines(a: readonly string[], b: readonly string[]): number 
 }
 
 export async function sh(box: Box, script: string): Promise<string> {
-  const { stdout, stderr, exitCode } = await box.exec('sh', ['-c', script])
+  const { stdout, stderr, exitCode } = await box.exec('sh', ['-c', script]).catch((error: Error) => {
+    throw new Error(`'${script}' in ${box.name}: ${error.message}\n${lastWordsOf(box)}`, { cause: error })
+  })
   if (exitCode !== 0) throw new Error(`'${script}' ended with ${exitCode}: ${stderr}`)
   return stdout
+}
+
+/** What a box that is no longer there has left. */
+function lastWordsOf({ folder }: Box): string {
+  const files = [folder.lastExit, folder.vmmLog, folder.consoleLog].filter(file => existsSync(file))
+  return files.map(file => `${basename(file)}: ${readFileSync(file, 'utf8').slice(-WORDS)}`).join('\n')
 }

@@ -30,6 +30,9 @@ import { QemuProcess } from './qemu-process.ts'
 const AGENT = fileURLToPath(new URL('agent.sh', import.meta.url))
 const HOLD_KVM = fileURLToPath(new URL('hold-kvm.c', import.meta.url))
 const BUSYBOX = '/bin/busybox'
+/** Of the console of a host that died. */
+const LAST_LINES = 12
+const MOST_LINES = 120
 
 export interface AmdHostOptions {
   readonly memoryMiB?: number
@@ -87,6 +90,15 @@ function compile(source: string, program: string): void {
   if (status !== 0) throw new TestbedError('unavailable', `gcc: ${error?.message ?? stderr.toString()}`)
 }
 
+/** Its last lines, and those since the kernel first complained: how it began says more than how it ended. */
+function endOfConsole(text: string): string {
+  const lines = text.trimEnd().split('\n')
+  const trouble = lines.findIndex(line => /\b(BUG|Oops|PANIC|panic)\b(?!=)/.test(line))
+  const last = Math.max(0, lines.length - LAST_LINES)
+  if (trouble < 0 || trouble >= last) return lines.slice(last).join('\n')
+  return lines.slice(trouble, trouble + MOST_LINES).join('\n')
+}
+
 const quote = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`
 
 function scriptOf(argv: readonly string[], options: RunOptions): string {
@@ -136,8 +148,8 @@ export class AmdHost {
           log(`the emulated AMD host is up after ${((Date.now() - began) / 1000).toFixed(1)} s`)
           return new AmdHost(share, qemu)
         } catch (error) {
-          const tail = readFileSync(consoleLog, 'utf8').trimEnd().split('\n').slice(-12).join('\n')
-          const message = `${error instanceof Error ? error.message : error}\nThe end of its console:\n${tail}`
+          const end = endOfConsole(readFileSync(consoleLog, 'utf8'))
+          const message = `${error instanceof Error ? error.message : error}\nThe end of its console:\n${end}`
           if (attempt >= attempts) throw new TestbedError('boot-failed', `${message}\n(${attempts} attempts)`)
           log(`${message}\nstarting it again`)
         }
@@ -193,8 +205,8 @@ export class AmdHost {
       if (options.silenceMs !== undefined) silence = limit(options.silenceMs, 'said nothing for')
     })
     const died = this.#qemu.ended.then(why => {
-      const tail = this.consoleLog.trimEnd().split('\n').slice(-12).join('\n')
-      throw new TestbedError('host-died', `the emulated host ended: ${why}\nThe end of its console:\n${tail}`)
+      const end = endOfConsole(this.consoleLog)
+      throw new TestbedError('host-died', `the emulated host ended: ${why}\nThe end of its console:\n${end}`)
     })
     // Whichever of the three comes first decides; the others may still reject afterwards.
     for (const promise of [timeout, died]) promise.catch(() => {})
