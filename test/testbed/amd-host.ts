@@ -36,6 +36,7 @@ const MOST_LINES = 120
 
 export interface AmdHostOptions {
   readonly memoryMiB?: number
+  /** One unless told: README.md says what is wrong with two. */
   readonly cpus?: number
   /** How often it is started again when it does not come up. */
   readonly attempts?: number
@@ -143,7 +144,7 @@ export class AmdHost {
           const qemu = await QemuProcess.boot({
             ...{ kernel, initramfs, share, consoleLog },
             memoryMiB: options.memoryMiB ?? 4096,
-            cpus: options.cpus ?? 2,
+            cpus: options.cpus ?? 1,
           })
           log(`the emulated AMD host is up after ${((Date.now() - began) / 1000).toFixed(1)} s`)
           return new AmdHost(share, qemu)
