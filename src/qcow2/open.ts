@@ -5,7 +5,7 @@ import { HostError } from '../host/errors.ts'
 import { openFd } from '../host/file.ts'
 import type { BlockImage } from './block-image.ts'
 import { DiskError } from './errors.ts'
-import { readHeader } from './header.ts'
+import { type Header, readHeader } from './header.ts'
 import { MAGIC } from './layout.ts'
 import { lockImage } from './lock.ts'
 import type { CacheSizes } from './metadata.ts'
@@ -80,8 +80,9 @@ function openLayer(
       throw new DiskError('BACKING_LOOP', path, `the backing chain is over ${MAX_CHAIN} files deep`)
     if (options.lock !== false) lockImage(fd, !readOnly, path)
     if (options.format === 'raw') return new RawImage(storage, path, { readOnly })
-    if (!options.withoutBacking) backing = openBacking(storage, path, options, folders, seen, depth)
-    return new Qcow2Image(storage, path, { ...options, backing })
+    const header = readHeader(storage, path)
+    if (!options.withoutBacking) backing = openBacking(header, path, options, folders, seen, depth)
+    return new Qcow2Image(storage, path, { ...options, backing, header })
   } catch (error) {
     storage.close()
     backing?.close()
@@ -90,14 +91,13 @@ function openLayer(
 }
 
 function openBacking(
-  storage: FileStorage,
+  { backingFile, backingFormat }: Header,
   path: string,
   options: OpenOptions,
   folders: readonly string[] | undefined,
   seen: Set<string>,
   depth: number,
 ): BlockImage | undefined {
-  const { backingFile, backingFormat } = readHeader(storage, path)
   if (backingFile === undefined) return undefined
   const target = resolveBacking(path, backingFile)
   const format = backingFormatOf(path, backingFormat)

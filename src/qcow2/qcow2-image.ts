@@ -19,6 +19,8 @@ import { discardRange, zeroRange } from './zeroes.ts'
 export interface Qcow2Options extends CacheSizes {
   readonly readOnly?: boolean
   readonly backing?: BlockImage | undefined
+  /** As it was just read, where it was. The image's own from then on. */
+  readonly header?: Header
 }
 
 export class Qcow2Image implements BlockImage {
@@ -43,7 +45,7 @@ export class Qcow2Image implements BlockImage {
     this.readOnly = options.readOnly ?? false
     this.#storage = storage
     this.#backing = options.backing
-    const header = readHeader(storage, path)
+    const header = options.header ?? readHeader(storage, path)
     if (!this.readOnly) refuseUnlessClean(header, path)
     this.metadata = new Metadata(storage, header, path, !this.readOnly, options)
     const { clusterSize } = this.metadata.geometry
