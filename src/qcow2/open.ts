@@ -108,6 +108,7 @@ function openBacking(
 
 /** The path of a backing file, which is relative to the image that names it. */
 export function resolveBacking(path: string, name: string): string {
+  if (isAbsolute(name)) return name
   if (/^[a-z][a-z0-9+.-]*:/i.test(name)) {
     throw new DiskError(
       'BACKING_FORBIDDEN',
@@ -115,7 +116,7 @@ export function resolveBacking(path: string, name: string): string {
       `names the backing file '${name}', which is not a plain path; rebase it`,
     )
   }
-  return isAbsolute(name) ? name : join(dirname(path), name)
+  return join(dirname(path), name)
 }
 
 export function backingFormatOf(path: string, format: string | undefined): DiskFormat {
@@ -142,7 +143,7 @@ function checkFolder(path: string, target: string, folders: readonly string[] | 
 
 function real(path: string): string {
   try {
-    return realpathSync(path)
+    return realpathSync.native(path)
   } catch (cause) {
     throw new DiskError('NOT_FOUND', path, 'cannot be found', { cause })
   }

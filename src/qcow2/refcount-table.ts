@@ -38,7 +38,7 @@ export function readRefcountTable(
   return table
 }
 
-const NOTHING = Buffer.alloc(512)
+const NOTHING = Buffer.alloc(4096)
 
 export interface TablePlan {
   /** The first cluster of the new region: blocks first, then the table. */

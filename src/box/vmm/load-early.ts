@@ -8,7 +8,6 @@ import { Socket } from 'node:net'
 import { loadAccelerator } from '../../accel/select.ts'
 import { defaultHome } from '../../image/kernel/cache.ts'
 import { snapshotModule } from '../../snapshot/wasm.ts'
-import { wasmModule } from '../../wasm/loader.ts'
 import { noKvmNote } from '../home.ts'
 
 /** Modules of Node stand for what is loaded when something of them is looked at (scripts/build.ts). Servers need `cluster`. Returned, so that it counts as used. */
@@ -22,9 +21,14 @@ export const loadEarly = (): readonly unknown[] => [
 
 /** What a machine on the software CPU that goes on from a snapshot needs of our own. */
 export async function loadSoft(): Promise<void> {
-  wasmModule('cpu')
   snapshotModule()
-  await Promise.all([loadAccelerator('soft'), import('../../soft/lockstep.ts'), import('../../soft/interrupt.ts')])
+  const [{ prepareCpu }] = await Promise.all([
+    import('../../soft/vcpu.ts'),
+    loadAccelerator('soft'),
+    import('../../soft/lockstep.ts'),
+    import('../../soft/interrupt.ts'),
+  ])
+  prepareCpu()
 }
 
 /** Does so where machines have had no other CPU: nobody has said yet what is to be started. A mistake costs 3 ms. */
