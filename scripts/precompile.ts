@@ -45,27 +45,29 @@ const { Script } = require('node:vm')
 const filename = __filename.replace(/cjs$/, 'bundle.js')
 // ASCII, which takes the least to become a string.
 const source = readFileSync(filename, 'latin1')
-function load(code) {
-  let cachedData
+function read(code) {
   try {
-    cachedData = readFileSync(code)
+    return readFileSync(code)
   } catch {
     return undefined
   }
-  const script = new Script(source, { filename, cachedData })
-  return script.cachedDataRejected ? undefined : script
+}
+function load(cachedData) {
+  const script = cachedData && new Script(source, { filename, cachedData })
+  return script?.cachedDataRejected ? undefined : script
 }
 ${kept ? keptPart(kept, hash) : 'let script'}
-script ??= load(filename.replace(/js$/, 'code')) ?? new Script(source, { filename })
-${kept ? "if (path) globalThis[Symbol.for('vitrine.bundle')] = { script, path, isKept }\n" : ''}script.runInThisContext()(exports, require, module, __filename, __dirname)
+script ??= load(read(filename.replace(/js$/, 'code'))) ?? new Script(source, { filename })
+${kept ? "if (path) globalThis[Symbol.for('vitrine.bundle')] = { script, path, uses }\n" : ''}script.runInThisContext()(exports, require, module, __filename, __dirname)
 `
 }
 
 const keptPart = ({ name }: KeptProgram, hash: string): string => `const name = ${name}
 const home = process.env.VITRINE_HOME || require('node:os').homedir() + '/.vitrine'
 const path = name && home + '/code/' + name + '-${hash}.code'
-let script = path && load(path)
-const isKept = script !== undefined`
+const kept = path && read(path)
+let script = load(kept?.subarray(0, -1))
+const uses = script ? kept[kept.length - 1] : 0`
 
 /** As Node wraps a module; all else than ASCII is written as escapes by esbuild. */
 function asFunction(module: string): string {

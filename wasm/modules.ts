@@ -22,6 +22,6 @@ export const WASM_MODULES: readonly WasmModuleSpec[] = [
   { name: 'lz4' },
   // The internet checksum, for frames whose checksums the guest's driver does not leave to us.
   { name: 'checksum' },
-  // Checksums of snapshot files.
-  { name: 'xxhash' },
+  // Checksums of snapshot files, and how their pages are mapped.
+  { name: 'snapshot' },
 ]

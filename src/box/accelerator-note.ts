@@ -3,10 +3,10 @@
  * probe that finds out takes longer than a box takes to start from a template.
  */
 import { accessSync, constants, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import type { AcceleratorName } from '../accel/contract.ts'
 import { ACCELERATOR_VARIABLE, requireAccelerator } from '../accel/select.ts'
 import { buildId } from './build-id.ts'
+import { noKvmNote } from './home.ts'
 
 const DEVICE = '/dev/kvm'
 
@@ -27,7 +27,7 @@ function hostKey(): string | undefined {
 export async function acceleratorFor(home: string, wanted: string | undefined): Promise<AcceleratorName> {
   const isOpen = (wanted ?? 'auto') === 'auto' && !process.env[ACCELERATOR_VARIABLE]
   const key = isOpen ? hostKey() : undefined
-  const path = join(home, 'no-kvm')
+  const path = noKvmNote(home)
   if (key !== undefined && readNote(path) === key) return 'soft'
   const { name } = await requireAccelerator(wanted)
   if (key !== undefined && name === 'soft') writeNote(path, key)

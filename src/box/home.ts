@@ -19,6 +19,9 @@ import { BoxError } from './errors.ts'
 /** A Unix socket's path has at most 107 bytes (108 with its terminator). */
 const SOCKET_PATH_MAX = 107
 
+/** Where it is remembered that KVM is of no use on this host (accelerator-note.ts). */
+export const noKvmNote = (home: string): string => join(home, 'no-kvm')
+
 export class Home {
   readonly path: string
 

@@ -10,17 +10,15 @@
  */
 import { closeSync, openSync, readSync, writeSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { loadAccelerator } from '../accel/select.ts'
 import { childEnd, dieWith, forkProcess, openPipe, standAlone } from '../host/fork.ts'
 import { mapLargeBuffers, tidyHeap } from '../host/heap.ts'
 import { lockUp } from '../host/jail.ts'
 import { lookUpAll } from '../host/libc.ts'
 import { POLLIN, PollSet } from '../host/poll.ts'
 import { SnapshotStore } from '../snapshot/store.ts'
-import { wasmModule } from '../wasm/loader.ts'
 import { BoxFolder } from './home.ts'
 import { CHANNEL, type LaunchPlan, type NurseryMessage, type NurseryRequest } from './vmm/launch.ts'
-import { loadEarly } from './vmm/load-early.ts'
+import { loadEarly, loadSoft } from './vmm/load-early.ts'
 import { OwnerChannel } from './vmm/owner-channel.ts'
 import { type MappedMachine, mapSaved } from './vmm/restored-memory.ts'
 import { serveBox, type VmmOwner } from './vmm/serve.ts'
@@ -58,10 +56,8 @@ class Requests {
 /** What would be loaded when it is first used, in every child again. */
 async function loadEverything(): Promise<void> {
   lookUpAll()
-  wasmModule('cpu')
   loadEarly()
-  await loadAccelerator('soft')
-  await import('../soft/lockstep.ts')
+  await loadSoft()
 }
 
 async function main(): Promise<void> {

@@ -8,7 +8,7 @@ import { lockUp } from '../host/jail.ts'
 import { BoxError } from './errors.ts'
 import { BoxFolder } from './home.ts'
 import type { LaunchPlan } from './vmm/launch.ts'
-import { loadEarly } from './vmm/load-early.ts'
+import { loadEarly, loadSoftEarly } from './vmm/load-early.ts'
 import { OwnerChannel } from './vmm/owner-channel.ts'
 import { serveBox } from './vmm/serve.ts'
 
@@ -41,6 +41,7 @@ function main(): void {
   // Whoever waits for it looks at it.
   planned.catch(() => {})
   loadEarly()
+  loadSoftEarly()
 }
 
 main()

@@ -1,6 +1,6 @@
 /** `vitrine exec`: a command in a box that is there. */
 import { Box } from '../box/box.ts'
-import { keepCode } from '../host/kept-code.ts'
+import { CODE_USE, keepCode } from '../host/kept-code.ts'
 import { attach, terminalSize } from './attach.ts'
 import { BOX_OPTIONS, boxOptions } from './box-options.ts'
 import { cliRuntime } from './box-runtime.ts'
@@ -46,6 +46,6 @@ async function run(args: ParsedArgs): Promise<number> {
     return notStarted(error)
   } finally {
     box.close()
-    keepCode()
+    keepCode(CODE_USE.usual)
   }
 }

@@ -1,7 +1,7 @@
 /** `vitrine run`: a box from an image, a command in it, and the command's exit status. */
 import { Box } from '../box/box.ts'
 import type { StartOptions } from '../box/start.ts'
-import { keepCode } from '../host/kept-code.ts'
+import { CODE_USE, keepCode } from '../host/kept-code.ts'
 import { ImageError } from '../image/errors.ts'
 import { attach, terminalSize } from './attach.ts'
 import { BOX_OPTIONS, boxOptions } from './box-options.ts'
@@ -88,7 +88,7 @@ async function run(args: ParsedArgs): Promise<number> {
     ending.stop()
     // What goes away with its disk need not be written out.
     await box.stop(keep ? {} : { graceMs: 0 })
-    if (box.startedFrom === 'template') keepCode()
+    if (box.startedFrom === 'template') keepCode(CODE_USE.usual)
   }
 }
 

@@ -11,3 +11,7 @@ export function setU64(view: DataView, at: number, value: number): void {
 export const viewOver = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 
 export const roundUp = (value: number, step: number): number => Math.ceil(value / step) * step
+
+/** UTF-8 as text. */
+export const textOf = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString()

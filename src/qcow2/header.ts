@@ -1,5 +1,5 @@
 /** The header: parsed with every field checked before use, and written. "Header" and "Header extensions" in qcow2.txt. */
-import { getU64, setU64, viewOver } from './bytes.ts'
+import { getU64, setU64, textOf, viewOver } from './bytes.ts'
 import { DiskError } from './errors.ts'
 import {
   COMPRESSION_ZLIB,
@@ -174,7 +174,7 @@ export function featureName(header: Header, kind: number, bit: number): string {
     if (table[at] !== kind || table[at + 1] !== bit) continue
     const name = table.subarray(at + 2, at + 48)
     const end = name.indexOf(0)
-    return JSON.stringify(new TextDecoder().decode(end < 0 ? name : name.subarray(0, end)))
+    return JSON.stringify(textOf(end < 0 ? name : name.subarray(0, end)))
   }
   return `bit ${bit}`
 }
@@ -191,7 +191,7 @@ function readExtensions(header: Header, cluster: Uint8Array, fixed: DataView, pa
     if (type === EXTENSION_END) break
     if (at + 8 + length > end) throw corrupt(path, `header extension 0x${type.toString(16)} runs past its area`)
     const data = cluster.slice(at + 8, at + 8 + length)
-    if (type === EXTENSION_BACKING_FORMAT) header.backingFormat = new TextDecoder().decode(data)
+    if (type === EXTENSION_BACKING_FORMAT) header.backingFormat = textOf(data)
     else if (type === EXTENSION_LUKS) throw new DiskError('ENCRYPTED', path, 'is encrypted (LUKS)')
     else if (type !== EXTENSION_DATA_FILE) header.extensions.push({ type, data })
     at += 8 + Math.ceil(length / 8) * 8
@@ -203,7 +203,7 @@ function readExtensions(header: Header, cluster: Uint8Array, fixed: DataView, pa
   }
   const name = cluster.subarray(nameOffset, nameOffset + nameBytes)
   if (name.includes(0)) throw corrupt(path, "the backing file's name contains a zero byte")
-  header.backingFile = new TextDecoder().decode(name)
+  header.backingFile = textOf(name)
 }
 
 function checkGeometry(header: Header, fileSize: number, path: string): void {

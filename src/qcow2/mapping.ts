@@ -80,8 +80,8 @@ export class Mapping {
     }
     const piece = Math.floor(l2Index / l2PieceEntries)
     const first = l2Index - piece * l2PieceEntries
-    const view = this.cache.view
     let at = this.cache.load(table + piece * pieceBytes) * pieceBytes + first * 8
+    const { view } = this.cache
     const end = at + (l2PieceEntries - first) * 8
     this.#decode(view.getUint32(at), view.getUint32(at + 4))
     let length = clusterSize - within

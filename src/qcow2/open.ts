@@ -5,7 +5,7 @@ import { HostError } from '../host/errors.ts'
 import { openFd } from '../host/file.ts'
 import type { BlockImage } from './block-image.ts'
 import { DiskError } from './errors.ts'
-import { readHeader } from './header.ts'
+import { type Header, readHeader } from './header.ts'
 import { MAGIC } from './layout.ts'
 import { lockImage } from './lock.ts'
 import type { CacheSizes } from './metadata.ts'
@@ -80,8 +80,9 @@ function openLayer(
       throw new DiskError('BACKING_LOOP', path, `the backing chain is over ${MAX_CHAIN} files deep`)
     if (options.lock !== false) lockImage(fd, !readOnly, path)
     if (options.format === 'raw') return new RawImage(storage, path, { readOnly })
-    if (!options.withoutBacking) backing = openBacking(storage, path, options, folders, seen, depth)
-    return new Qcow2Image(storage, path, { ...options, backing })
+    const header = readHeader(storage, path)
+    if (!options.withoutBacking) backing = openBacking(header, path, options, folders, seen, depth)
+    return new Qcow2Image(storage, path, { ...options, backing, header })
   } catch (error) {
     storage.close()
     backing?.close()
@@ -90,14 +91,13 @@ function openLayer(
 }
 
 function openBacking(
-  storage: FileStorage,
+  { backingFile, backingFormat }: Header,
   path: string,
   options: OpenOptions,
   folders: readonly string[] | undefined,
   seen: Set<string>,
   depth: number,
 ): BlockImage | undefined {
-  const { backingFile, backingFormat } = readHeader(storage, path)
   if (backingFile === undefined) return undefined
   const target = resolveBacking(path, backingFile)
   const format = backingFormatOf(path, backingFormat)
@@ -108,6 +108,7 @@ function openBacking(
 
 /** The path of a backing file, which is relative to the image that names it. */
 export function resolveBacking(path: string, name: string): string {
+  if (isAbsolute(name)) return name
   if (/^[a-z][a-z0-9+.-]*:/i.test(name)) {
     throw new DiskError(
       'BACKING_FORBIDDEN',
@@ -115,7 +116,7 @@ export function resolveBacking(path: string, name: string): string {
       `names the backing file '${name}', which is not a plain path; rebase it`,
     )
   }
-  return isAbsolute(name) ? name : join(dirname(path), name)
+  return join(dirname(path), name)
 }
 
 export function backingFormatOf(path: string, format: string | undefined): DiskFormat {
@@ -142,7 +143,7 @@ function checkFolder(path: string, target: string, folders: readonly string[] | 
 
 function real(path: string): string {
   try {
-    return realpathSync(path)
+    return realpathSync.native(path)
   } catch (cause) {
     throw new DiskError('NOT_FOUND', path, 'cannot be found', { cause })
   }

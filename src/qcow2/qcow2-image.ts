@@ -19,6 +19,8 @@ import { discardRange, zeroRange } from './zeroes.ts'
 export interface Qcow2Options extends CacheSizes {
   readonly readOnly?: boolean
   readonly backing?: BlockImage | undefined
+  /** As it was just read, where it was. The image's own from then on. */
+  readonly header?: Header
 }
 
 export class Qcow2Image implements BlockImage {
@@ -30,9 +32,8 @@ export class Qcow2Image implements BlockImage {
   readonly #storage: Storage
   readonly #compressed: CompressedReader
   readonly #parts = new VectorParts()
-  /** One cluster for copy-on-write, and a vector over it. */
-  readonly #bounce: Uint8Array
-  readonly #bounceVector: IoVector
+  /** One cluster for copy-on-write, from the first that needs it on: layers below have none. */
+  #bounce: IoVector | undefined
   #backing: BlockImage | undefined
   #closed = false
 
@@ -43,13 +44,11 @@ export class Qcow2Image implements BlockImage {
     this.readOnly = options.readOnly ?? false
     this.#storage = storage
     this.#backing = options.backing
-    const header = readHeader(storage, path)
+    const header = options.header ?? readHeader(storage, path)
     if (!this.readOnly) refuseUnlessClean(header, path)
     this.metadata = new Metadata(storage, header, path, !this.readOnly, options)
     const { clusterSize } = this.metadata.geometry
     this.#compressed = new CompressedReader(storage, header.compressionType, clusterSize, path)
-    this.#bounce = alignedBytes(clusterSize)
-    this.#bounceVector = new IoVector(this.#bounce, 4)
     // What other writers promised to keep up to date (bitmaps), we do not.
     if (!this.readOnly && header.autoclearFeatures !== 0) this.metadata.setFeatures(header.incompatibleFeatures, 0)
   }
@@ -164,7 +163,7 @@ export class Qcow2Image implements BlockImage {
     const { refcounts, mapping } = this.metadata
     const cluster = Math.floor(offset / clusterSize)
     const within = offset - cluster * clusterSize
-    const bounce = this.#bounce
+    const bounce = this.#bounceVector().memory
     // One read for what lies before and behind: what is in between is written over below.
     if (length < clusterSize) {
       const from = within === 0 ? length : 0
@@ -190,11 +189,17 @@ export class Qcow2Image implements BlockImage {
   /** Reads bytes `from` to `to` of a cluster of the disk into the bounce buffer; what is past the end is zeros. */
   #readBounce(clusterOffset: number, from: number, to: number): void {
     const end = Math.max(from, Math.min(to, this.sizeBytes - clusterOffset))
-    if (end < to) this.#bounce.fill(0, end, to)
+    const bounce = this.#bounceVector()
+    if (end < to) bounce.memory.fill(0, end, to)
     if (end === from) return
-    this.#bounceVector.clear()
-    this.#bounceVector.push(from, end - from)
-    this.readv(clusterOffset + from, this.#bounceVector)
+    bounce.clear()
+    bounce.push(from, end - from)
+    this.readv(clusterOffset + from, bounce)
+  }
+
+  #bounceVector(): IoVector {
+    this.#bounce ??= new IoVector(alignedBytes(this.clusterSize), 4)
+    return this.#bounce
   }
 
   /** After a failed write: gives back the clusters that no entry came to point to. */

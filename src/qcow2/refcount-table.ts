@@ -6,11 +6,14 @@ import type { Header } from './header.ts'
 import { MAX_OFFSET, MAX_REFCOUNT_TABLE_BYTES } from './layout.ts'
 import type { Storage } from './storage.ts'
 
-/** The offsets of the refcount blocks; 0 where there is none. An impossible one is passed to `onBad`, which may throw. */
+/**
+ * The offsets of the refcount blocks; 0 where there is none. An impossible one is passed to `onBad`, which may throw; every other one is added to `blocks`.
+ */
 export function readRefcountTable(
   storage: Storage,
   header: Header,
   onBad: (index: number, offset: number) => void,
+  blocks: number[] = [],
 ): Float64Array {
   const clusterSize = 2 ** header.clusterBits
   const bytes = new Uint8Array(header.refcountTableClusters * clusterSize)
@@ -26,13 +29,16 @@ export function readRefcountTable(
       const offset = getU64(view, i * 8)
       if (offset === 0) continue
       if (offset % clusterSize !== 0 || offset + clusterSize > MAX_OFFSET) onBad(i, offset)
-      else table[i] = offset
+      else {
+        table[i] = offset
+        blocks.push(offset)
+      }
     }
   }
   return table
 }
 
-const NOTHING = Buffer.alloc(512)
+const NOTHING = Buffer.alloc(4096)
 
 export interface TablePlan {
   /** The first cluster of the new region: blocks first, then the table. */

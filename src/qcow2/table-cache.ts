@@ -14,8 +14,9 @@ const WAYS = 8
 
 export class TableCache {
   readonly pieceBytes: number
-  readonly bytes: Uint8Array
-  readonly view: DataView
+  /** Empty until there is something to hold: of a chain's layers some are never asked, and a disk that is not written needs no refcounts. */
+  bytes: Uint8Array = new Uint8Array(0)
+  view = viewOver(this.bytes)
   dirtyCount = 0
   readonly #storage: Storage
   readonly #onPressure: () => void
@@ -31,8 +32,6 @@ export class TableCache {
     this.#onPressure = onPressure
     this.#sets = 2 ** Math.max(0, Math.floor(Math.log2(capacityBytes / (pieceBytes * WAYS))))
     const slots = this.#sets * WAYS
-    this.bytes = alignedBytes(slots * pieceBytes)
-    this.view = viewOver(this.bytes)
     this.#tags = new Float64Array(slots).fill(-1)
     this.#used = new Uint32Array(slots)
     this.#dirty = new Uint8Array(slots)
@@ -125,6 +124,10 @@ export class TableCache {
   }
 
   #take(offset: number): number {
+    if (this.bytes.length === 0) {
+      this.bytes = alignedBytes(this.slots * this.pieceBytes)
+      this.view = viewOver(this.bytes)
+    }
     let slot = this.#oldestClean(offset)
     if (slot < 0) {
       this.#onPressure()

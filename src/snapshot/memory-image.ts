@@ -51,7 +51,7 @@ export class MemoryImage {
     return this.layers.map(layer => basename(layer.path))
   }
 
-  /** In RAM order, not overlapping; what is in no run is zeros. */
+  /** In the order in which they are mapped: later ones lie over earlier ones. What is in no run is zeros. */
   plan(options: { readonly maxMaps?: number } = {}): readonly MemoryRun[] {
     return planRuns(this.layers, this.size / PAGE, options.maxMaps ?? MAX_MAPS).map(
       ({ kind, layer, offset, length }) => {

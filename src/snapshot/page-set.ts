@@ -1,3 +1,5 @@
+import { roomFor } from './wasm.ts'
+
 /** A set of pages of guest memory: one bit a page, in RAM order. */
 export class PageSet {
   readonly words: Uint32Array
@@ -21,11 +23,12 @@ export class PageSet {
   }
 
   get count(): number {
-    const { words } = this
-    let total = 0
-    // Most are empty, and this is done at every restore.
-    for (let i = 0; i < words.length; i++) if (words[i] !== 0) total += popCount(words[i]!)
-    return total
+    const { bytes } = this
+    const words = Math.ceil(bytes.length / 8)
+    const room = roomFor(words * 8)
+    room.bytes.fill(0, bytes.length)
+    room.bytes.set(bytes)
+    return room.wasm.count(room.base, words)
   }
 
   /** The first page from `from` on that is in the set (or, with `wanted` false, is not); `pages` when there is none. */
@@ -49,11 +52,4 @@ export class PageSet {
   get bytes(): Uint8Array {
     return new Uint8Array(this.words.buffer, this.words.byteOffset, this.words.byteLength)
   }
-}
-
-function popCount(word: number): number {
-  let w = word
-  w -= (w >>> 1) & 0x55555555
-  w = (w & 0x33333333) + ((w >>> 2) & 0x33333333)
-  return Math.imul((w + (w >>> 4)) & 0x0f0f0f0f, 0x01010101) >>> 24
 }

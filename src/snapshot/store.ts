@@ -197,11 +197,12 @@ export class SnapshotStore {
 
   /**
    * Whether all that the snapshot stands on is there and was not touched, without reading it. What was touched is read and
-   * compared with its checksum.
+   * compared with its checksum. Resolves to the state, which has been read for that; there is none without memory.
    */
-  async check(manifest: SnapshotManifest): Promise<void> {
-    if (manifest.memory) this.openState(manifest)
+  async check(manifest: SnapshotManifest): Promise<Uint8Array | undefined> {
+    const state = manifest.memory ? this.openState(manifest) : undefined
     await checkLayers(this.folder, manifest)
+    return state
   }
 
   /** What each snapshot of the home takes on the disk, by id. */

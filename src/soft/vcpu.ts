@@ -16,7 +16,7 @@ import { addressOf } from '../host/libc.ts'
 import { preferHugePages } from '../host/memory-advice.ts'
 import { GuestMemory } from '../memory/guest-memory.ts'
 import { SOFT_CPU_BASE } from '../memory/layout.ts'
-import { adoptWasmModule, instantiateOnMemory } from '../wasm/loader.ts'
+import { adoptWasmModule, instantiateOnMemory, prepareOnMemory } from '../wasm/loader.ts'
 import { type Clock, openClock } from './clock.ts'
 import { type DoorbellTable, openDoorbells } from './doorbells.ts'
 import { AUTOMATIC, EAGER, JitTier, type TierExports, type TierSettings } from './jit/tier.ts'
@@ -55,6 +55,58 @@ interface CpuExports extends TierExports {
   readSlow(address: bigint, size: number): bigint
 }
 
+/** What the CPU's imports work on. */
+interface HostSide {
+  readonly words: Int32Array
+  readonly temp: DataView
+  readonly doorbells: DoorbellTable
+  readonly clock: Clock
+  /** The same always, in deterministic mode. */
+  readonly wallSeconds: number | undefined
+  io: IoHandler | undefined
+}
+
+const FIXED_WALL_SECONDS = 1_600_000_000
+
+function importsOf(host: HostSide): Record<string, (...args: number[]) => number | undefined> {
+  const { words, temp, doorbells, clock, wallSeconds } = host
+  return {
+    mmioRead: (address, size) => {
+      host.io!.mmioRead(address!, size!, temp)
+      return undefined
+    },
+    mmioWrite: (address, size) => {
+      const fd = size === 4 ? doorbells.find(address!, temp.getUint32(0, true)) : -1
+      if (fd >= 0) {
+        ringBell(fd)
+        return 0
+      }
+      host.io!.mmioWrite(address!, size!, temp)
+      return host.io!.stopRequested ? 1 : 0
+    },
+    portRead: (port, size) => host.io!.portRead(port!, size!) | 0,
+    portWrite: (port, size, value) => {
+      const unsigned = size === 4 ? value! >>> 0 : value! & (size === 2 ? 0xffff : 0xff)
+      host.io!.portWrite(port!, size!, unsigned)
+      return host.io!.stopRequested ? 1 : 0
+    },
+    now: clock,
+    wallSeconds: () => wallSeconds ?? Math.floor(Date.now() / 1000),
+    wake: index => {
+      Atomics.notify(words, attentionIndex(index!))
+      return undefined
+    },
+  }
+}
+
+/** What a first vCPU would wait for, before there is a machine. */
+export function prepareCpu(): void {
+  const temp = new DataView(new ArrayBuffer(8))
+  const clock = (): number => 0
+  const host = { words: new Int32Array(temp.buffer), temp, doorbells: openDoorbells(temp), clock }
+  prepareOnMemory('cpu', { host: importsOf({ ...host, wallSeconds: undefined, io: undefined }) })
+}
+
 /** Instructions between two looks at the clock: some tenths of a millisecond. */
 const SLICE = 50_000
 /** With tier 'compiler' hot blocks are looked for more often. */
@@ -70,13 +122,10 @@ export class SoftVcpu implements Vcpu {
   readonly #words: Int32Array
   readonly #base: number
   readonly #wasm: CpuExports
-  readonly #clock: Clock
   readonly #detail: SoftVcpuDetail
-  readonly #doorbells: DoorbellTable
-  readonly #temp: DataView
+  readonly #host: HostSide
   readonly #jit: JitTier | undefined
   readonly #slice: number
-  #io: IoHandler | undefined
 
   /** `settings` replaces how tier 1 is set up: for tests. */
   constructor(ticket: VcpuTicket, settings?: TierSettings) {
@@ -87,11 +136,16 @@ export class SoftVcpu implements Vcpu {
     this.#view = this.#memory.view
     this.#words = new Int32Array(ticket.wasm.buffer)
     this.#base = vcpuStateBase(ticket.index)
-    this.#clock = openClock(detail.origin, detail.cpus > 1)
-    this.#doorbells = openDoorbells(this.#view)
-    this.#temp = new DataView(ticket.wasm.buffer, this.#base + S.S_TEMP, 8)
     adoptWasmModule('cpu', detail.module)
-    this.#wasm = instantiateOnMemory<CpuExports>('cpu', ticket.wasm, { host: this.#imports() })
+    this.#host = {
+      words: this.#words,
+      temp: new DataView(ticket.wasm.buffer, this.#base + S.S_TEMP, 8),
+      doorbells: openDoorbells(this.#view),
+      clock: openClock(detail.origin, detail.cpus > 1),
+      wallSeconds: detail.deterministic ? FIXED_WALL_SECONDS : undefined,
+      io: undefined,
+    }
+    this.#wasm = instantiateOnMemory<CpuExports>('cpu', ticket.wasm, { host: importsOf(this.#host) })
     this.#wasm.setCpu(this.#base)
     const eager = detail.tier === 'compiler'
     this.#slice = eager ? EAGER_SLICE : SLICE
@@ -111,37 +165,6 @@ export class SoftVcpu implements Vcpu {
     preferHugePages(addressOf(bytes) + SOFT_CPU_BASE, bytes.length - SOFT_CPU_BASE)
   }
 
-  #imports(): Record<string, (...args: number[]) => number | undefined> {
-    const words = this.#words
-    return {
-      mmioRead: (address, size) => {
-        this.#io!.mmioRead(address!, size!, this.#temp)
-        return undefined
-      },
-      mmioWrite: (address, size) => {
-        const fd = size === 4 ? this.#doorbells.find(address!, this.#temp.getUint32(0, true)) : -1
-        if (fd >= 0) {
-          ringBell(fd)
-          return 0
-        }
-        this.#io!.mmioWrite(address!, size!, this.#temp)
-        return this.#io!.stopRequested ? 1 : 0
-      },
-      portRead: (port, size) => this.#io!.portRead(port!, size!) | 0,
-      portWrite: (port, size, value) => {
-        const unsigned = size === 4 ? value! >>> 0 : value! & (size === 2 ? 0xffff : 0xff)
-        this.#io!.portWrite(port!, size!, unsigned)
-        return this.#io!.stopRequested ? 1 : 0
-      },
-      now: this.#clock,
-      wallSeconds: () => (this.#detail.deterministic ? 1_600_000_000 : Math.floor(Date.now() / 1000)),
-      wake: index => {
-        Atomics.notify(words, attentionIndex(index!))
-        return undefined
-      },
-    }
-  }
-
   #get(offset: number): number {
     return this.#view.getUint32(this.#base + offset, true)
   }
@@ -149,7 +172,7 @@ export class SoftVcpu implements Vcpu {
   run(io: IoHandler): VcpuExit {
     const { trace } = this.#detail
     const output = trace ? new TraceOutput() : undefined
-    this.#io = output && trace === 'exits' ? tracedIo(io, this.index, output) : io
+    this.#host.io = output && trace === 'exits' ? tracedIo(io, this.index, output) : io
     if (trace === 'instructions') this.setStepping(true)
     try {
       return this.#slices(trace === 'instructions' ? output : undefined)
@@ -167,7 +190,7 @@ export class SoftVcpu implements Vcpu {
   }
 
   turn(io: IoHandler): number | VcpuExit {
-    this.#io = io
+    this.#host.io = io
     return this.#oneSlice(undefined)
   }
 
@@ -231,7 +254,7 @@ export class SoftVcpu implements Vcpu {
 
   /** Runs about `count` instructions, whole blocks: EXIT_* of wasm/cpu/state.ts. A halted CPU is left so. */
   slice(io: IoHandler, count: number): number {
-    this.#io = io
+    this.#host.io = io
     this.#wasm.pollTimers()
     this.#wasm.run(count)
     this.#jit?.poll()
@@ -370,6 +393,6 @@ export class SoftVcpu implements Vcpu {
 
   close(): void {
     this.#jit?.close()
-    this.#io = undefined
+    this.#host.io = undefined
   }
 }

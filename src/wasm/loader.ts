@@ -45,3 +45,14 @@ export function instantiateOnMemory<Exports>(
   if (spec?.staticBase === undefined) throw new Error(`the WebAssembly module '${name}' has a memory of its own`)
   return instantiateWasm<Exports>(name, { ...imports, env: { ...imports.env, memory } })
 }
+
+/** What `scripts/build.ts` says that such a module needs, in pages of 64 KiB. */
+const SMALLEST = 16
+
+/**
+ * Has V8 make the code by which a module and JavaScript call each other, which is most of what a first instance takes: by an instance that nobody uses. The
+ * functions among the imports have to have as many parameters as those that come later.
+ */
+export function prepareOnMemory(name: string, imports: WebAssembly.Imports): void {
+  instantiateOnMemory(name, new WebAssembly.Memory({ initial: SMALLEST, maximum: SMALLEST, shared: true }), imports)
+}

@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, expect, it } from 'vitest'
 import { snapshotStore } from '../../src/box/snapshots.ts'
+import { CODE_USE } from '../../src/host/kept-code.ts'
 import { kernelsFolder } from '../../src/image/kernel/cache.ts'
 import { Box, type BoxOptions, Runtime } from '../../src/index.ts'
 import type { SnapshotManifest } from '../../src/snapshot/manifest.ts'
@@ -82,6 +83,22 @@ it('leaves what its VMM compiled for the next, who does without it when it is of
   rmSync(code)
   expect((await start()).booted).toBe(false)
   expect(readdirSync(code)).toEqual(kept)
+})
+
+it('is followed by what going on from a snapshot of a box compiled on top', { timeout: LIMIT_MS }, async () => {
+  const code = join(home, 'code')
+  const path = join(code, readdirSync(code)[0]!)
+  expect(readFileSync(path).at(-1)).toBe(CODE_USE.usual)
+  const box = await Box.create({}, runtime)
+  await box.exec('true')
+  const { id } = await box.snapshot()
+  for (let i = 0; i < 2; i++) {
+    const restored = await Box.restore(id, {}, runtime)
+    expect((await restored.exec('true')).exitCode).toBe(0)
+    await restored.remove({ force: true })
+    expect(readFileSync(path).at(-1)).toBe(CODE_USE.usual | CODE_USE.snapshot)
+  }
+  await box.remove({ force: true })
 })
 
 it('that is damaged is a boot, which leaves another', { timeout: LIMIT_MS }, async () => {

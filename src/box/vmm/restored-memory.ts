@@ -39,8 +39,10 @@ async function openSaved(
     )
   }
   if (manifest.cpu) checkCpu(manifest.cpu, await cpuOf(accel), what)
-  await store.check(manifest)
-  return { manifest, image: store.openMemory(manifest), state: decodeMachineState(store.openState(manifest)) }
+  const state = await store.check(manifest)
+  // One of a disk only says so here.
+  const image = store.openMemory(manifest)
+  return { manifest, image, state: decodeMachineState(state!) }
 }
 
 /** The same with its memory. */

@@ -1,7 +1,7 @@
 /** What a VMM process does from the moment that it knows its box, however it came to be: serves it, and ends with it. */
 import { closeSync, openSync, writeSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { keepCode } from '../../host/kept-code.ts'
+import { CODE_USE, keepCode } from '../../host/kept-code.ts'
 import { ProcessLock } from '../../host/process-lock.ts'
 import { removeFile } from '../../host/remove.ts'
 import { SnapshotStore } from '../../snapshot/store.ts'
@@ -109,7 +109,10 @@ async function serve(
     void vmm.stop({ reason: 'vmm-failed', message: (error as Error).message, exitCode: null }, 0)
     await fail(owner, error as Error)
   }
-  if (plan.restore?.owner === 'template') setTimeout(keepCode, KEEP_CODE_MS).unref()
+  const keepOurCode = (): void => {
+    if (plan.restore) keepCode(plan.restore.owner === 'template' ? CODE_USE.usual : CODE_USE.snapshot)
+  }
+  setTimeout(keepOurCode, KEEP_CODE_MS).unref()
   const exit = await vmm.ended
   control?.broadcast('exit', exit)
   await control?.close()
@@ -118,7 +121,7 @@ async function serve(
   const home = new Home(resolve(folder.path, '../..'))
   if (isRemoved) discard(home, folder, vmm.record.name)
   // Before anybody hears that it has ended, and perhaps removes the home.
-  if (plan.restore?.owner === 'template') keepCode()
+  keepOurCode()
   lock.release()
   // Nobody waits for this, and the next cleaning up does it if it fails.
   if (isRemoved) await new SnapshotStore(home.path).removeOwner(record.id).catch(() => {})

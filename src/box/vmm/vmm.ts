@@ -135,7 +135,7 @@ export class Vmm {
       ...{ devices: devices.all, threads: placement.vcpus },
     })
     const vmm = new Vmm({ plan, store, folder, record, machine, devices, restored, processMs })
-    for (const path of [folder.frozen, folder.fresh]) removeFile(path)
+    for (const path of [folder.frozen, folder.fresh]) if (existsSync(path)) removeFile(path)
     if (restored) {
       await machine.restore(restored.state)
       adoptSavedCode(machine, store, restored.manifest)

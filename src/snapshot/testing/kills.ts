@@ -50,7 +50,7 @@ export async function killAgainAndAgain(kills: number, seed: number, log: (text:
       logLevel: 'error',
     })
     mkdirSync(join(bundle, 'wasm'))
-    copyFileSync(assetPath('wasm/xxhash.wasm'), join(bundle, 'wasm/xxhash.wasm'))
+    copyFileSync(assetPath('wasm/snapshot.wasm'), join(bundle, 'wasm/snapshot.wasm'))
     for (const id of KILL_BOXES) mkdirSync(join(home.path, 'boxes', id), { recursive: true })
     const stream = join(scratch, 'stream')
     await pipeline(exportSnapshot(home.store, await seedSnapshot(home)), createWriteStream(stream))

@@ -8,15 +8,7 @@ const P3: u64 = 0x165667b19e3779f9
 const P4: u64 = 0x85ebca77c2b2ae63
 const P5: u64 = 0x27d4eb2f165667c5
 
-const BUFFER: usize = 0x1_0000
 const PAGE: usize = 4096
-
-/** Makes room for so many bytes; where they start. */
-export function room(bytes: usize): usize {
-  const pages = <i32>((BUFFER + bytes + 0xffff) >> 16)
-  if (memory.size() < pages) memory.grow(pages - memory.size())
-  return BUFFER
-}
 
 function round(lane: u64, input: u64): u64 {
   return rotl(lane + input * P2, 31) * P1
