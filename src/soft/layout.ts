@@ -1,7 +1,7 @@
 /**
  * Where the software CPU keeps its things in the shared memory, from SOFT_CPU_BASE up:
  *
- *   states of 8 vCPUs | chips | inbox | doorbells | dirty log | a vCPU each: TLBs, jump caches |
+ *   states of 8 vCPUs | chips | inbox | doorbells | dirty log | a vCPU each: TLBs, jump caches, proofs |
  *   head of the code | code-page maps | a vCPU each: block hash, page lists | arenas
  *
  * The second line, of a machine with one vCPU, is what saved-code.ts keeps with a snapshot.
@@ -9,6 +9,8 @@
 import {
   CHIPS_SIZE,
   MAX_VCPUS,
+  PROOFS,
+  REGION_CACHE_ENTRIES,
   S_ARENA,
   S_ARENA_END,
   S_ARENA_NEXT,
@@ -22,6 +24,7 @@ import {
   S_JUMP_CACHE,
   S_OPTIONS,
   S_PAGE_BLOCKS,
+  S_PROOFS,
   S_RAM_HIGH,
   S_RAM_LOW,
   S_RAM_OFFSET,
@@ -49,6 +52,8 @@ const PRIVATE_BASE = DIRTY_BASE + 0x2_0000
 
 const TLB_BYTES = 4096 * 32
 const JUMP_CACHE_BYTES = 4096 * 16
+const REGION_CACHE_BYTES = REGION_CACHE_ENTRIES * 16
+const PROOF_BYTES = PROOFS * 16
 const BLOCK_HASH_BYTES = 65536 * 4
 /** More than this for blocks does not pay: a boot uses about 16 MiB. */
 const LARGEST_ARENA = 40 * MIB
@@ -75,7 +80,8 @@ export function layOut(memory: GuestMemory, cpus: number, deterministic: boolean
     kernel: take(TLB_BYTES),
     user: take(TLB_BYTES),
     jumps: take(JUMP_CACHE_BYTES),
-    regions: take(JUMP_CACHE_BYTES),
+    regions: take(REGION_CACHE_BYTES),
+    proofs: take(PROOF_BYTES),
   }))
   take(CODE_HEAD_BYTES)
   const codePages = take(pages * 4 * cpus)
@@ -94,6 +100,7 @@ export function layOut(memory: GuestMemory, cpus: number, deterministic: boolean
     put(S_TLB_USER, area.user)
     put(S_JUMP_CACHE, area.jumps)
     put(S_REGION_CACHE, area.regions)
+    put(S_PROOFS, area.proofs)
     put(S_BLOCK_HASH, area.hash)
     put(S_PAGE_BLOCKS, area.lists)
     put(S_CODE_PAGES, codePages)

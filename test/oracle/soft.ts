@@ -131,9 +131,11 @@ export class Soft {
       this.#u32(offset, at)
       at += size
     }
-    take(S.S_TLB_KERNEL, 0x1_0000)
-    take(S.S_TLB_USER, 0x1_0000)
+    take(S.S_TLB_KERNEL, 0x2_0000)
+    take(S.S_TLB_USER, 0x2_0000)
     take(S.S_JUMP_CACHE, 0x1_0000)
+    take(S.S_REGION_CACHE, S.REGION_CACHE_ENTRIES * 16)
+    take(S.S_PROOFS, S.PROOFS * 16)
     take(S.S_BLOCK_HASH, 0x4_0000)
     take(S.S_CODE_PAGES, 0x4_0000)
     take(S.S_PAGE_BLOCKS, 0x4_0000)

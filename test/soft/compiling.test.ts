@@ -57,3 +57,21 @@ it('a block within a compiled loop is compiled when it is hot on its own, too', 
   vcpu.close()
   vm.close()
 })
+
+it('a loop of calls and returns across pages ends with its slice', () => {
+  // mov esp, 0x90000; call 0x101000; jmp to the call
+  const program = assemble('bc 00 00 09 00 e8 f6 0f 00 00 eb f9')
+  const { memory, vcpu, vm, io } = microMachine(program, {}, 4, SETTINGS)
+  memory.write(0x10_1000, assemble('ff c0 c3')) // inc eax; ret
+  for (let i = 0; i < 20; i++) vcpu.slice(io, 1000)
+  const before = vcpu.counters()
+  for (let i = 0; i < 100; i++) vcpu.slice(io, 1000)
+  const after = vcpu.counters()
+  const entries = after.compiledEntries! - before.compiledEntries!
+  expect(after.instructions! - before.instructions!).toBeLessThan(101_000)
+  expect(after.compiledInstructions! - before.compiledInstructions!).toBeGreaterThan(99_000)
+  // In at the start of a slice, out at its end.
+  expect(entries).toBeLessThanOrEqual(200)
+  vcpu.close()
+  vm.close()
+})

@@ -32,6 +32,8 @@ import {
   MODE_64,
   MODE_SINGLE,
   MODE_SIZE_MASK,
+  PROOFS,
+  REGION_CACHE_ENTRIES,
   S_ARENA,
   S_ARENA_END,
   S_ARENA_NEXT,
@@ -46,6 +48,7 @@ import {
   S_JUMP_KEY,
   S_MODE,
   S_PAGE_BLOCKS,
+  S_PROOFS,
   S_RAM_PAGES,
   S_REGION_CACHE,
   S_SEG,
@@ -154,7 +157,8 @@ export function resetBlocks(): void {
   const hasBlocks = load<u32>(c, S_ARENA_NEXT) != load<u32>(c, S_ARENA)
   if (hasBlocks) memory.fill(load<u32>(c, S_BLOCK_HASH), 0, BLOCK_HASH_BUCKETS * 4)
   memory.fill(load<u32>(c, S_JUMP_CACHE), 0xff, JUMP_CACHE_ENTRIES * 16)
-  memory.fill(load<u32>(c, S_REGION_CACHE), 0xff, JUMP_CACHE_ENTRIES * 16)
+  if (hasBlocks) memory.fill(load<u32>(c, S_REGION_CACHE), 0, REGION_CACHE_ENTRIES * 16)
+  if (hasBlocks) memory.fill(load<u32>(c, S_PROOFS), 0, PROOFS * 16)
   const pages = load<u32>(c, S_RAM_PAGES)
   if (hasBlocks) memory.fill(load<u32>(c, S_PAGE_BLOCKS), 0, pages << 2)
   if (hasBlocks) memory.fill(<usize>load<u32>(c, S_CODE_PAGES) + ((load<u32>(c, S_INDEX) * pages) << 2), 0, pages << 2)

@@ -13,6 +13,7 @@ export { getRflags, putRflags } from './flags'
 export {
   jitCarry,
   jitCondition,
+  jitCross,
   jitEnd,
   jitOp,
   jitRotateFlags,

@@ -11,9 +11,12 @@ import { jumpKey, jumpSlot } from './blocks'
 import { cpu } from './cpu'
 import * as X from './exec'
 import { raiseGp } from './fault'
+import { PAGE_MASK, TLB_ADDEND, TLB_EXEC, TLB_META, tlbSlot } from './memory'
+import { ramPage } from './ram'
 import { conditionAny, carry, setCarryOverflow } from './flags'
 import {
   BLK_APART,
+  BLK_HOST,
   BLK_JIT,
   BLK_JIT_STAMP,
   BLK_MISSES,
@@ -28,9 +31,14 @@ import {
   OP_OFFSET,
 } from './ops'
 import { execVector } from './sse'
-import { bumpEpoch } from './tlb'
+import { bumpEpoch, noteCode, TLBM_GLOBAL } from './tlb'
 import {
   JIT_QUEUE_LENGTH,
+  PROOF_AT,
+  PROOF_KEY,
+  PROOF_WRITES,
+  PROOFS,
+  REGION_CACHE_ENTRIES,
   S_ATTENTION,
   S_BLOCK_RIP,
   S_BUDGET,
@@ -39,9 +47,11 @@ import {
   S_FAULT_OP,
   S_JIT_ENTRIES,
   S_JIT_QUEUE,
+  S_JIT_QUEUE_RIPS,
   S_JIT_QUEUED,
   S_JIT_RETIRED,
   S_PAGE_BLOCKS,
+  S_PROOFS,
   S_REGION_CACHE,
   S_RESUME,
   S_RIP,
@@ -67,6 +77,7 @@ export function noteHot(block: usize): void {
     return
   }
   store<u32>(c + (queued << 2), <u32>block, S_JIT_QUEUE)
+  store<u64>(c + (queued << 3), load<u64>(c, S_BLOCK_RIP), S_JIT_QUEUE_RIPS)
   store<u32>(c, queued + 1, S_JIT_QUEUED)
 }
 
@@ -84,10 +95,56 @@ export function noteMiss(block: usize): void {
   dropRegions(load<u32>(block, BLK_PAGE))
 }
 
+@inline
+function proofOf(page: u32): usize {
+  return <usize>load<u32>(cpu, S_PROOFS) + ((page & (PROOFS - 1)) << 4)
+}
+
+/**
+ * Compiled code leaves its region to go on at `rip`, in another page, because there is no proof that this is RAM page `page` and its code what it was when
+ * `writes` was read. Gives the proof for the next time, if it is to be had where findBlock looks first. What follows from the TLB goes into the filter of
+ * code as what is in the jump cache does, so that the key changes when the page is mapped anew.
+ */
+export function jitCross(rip: u64, page: u32, writes: u32, head: u32): void {
+  const c = cpu
+  const proof = proofOf(page)
+  if (load<u32>(proof, PROOF_WRITES) != writes) {
+    // There is a branch in it that cannot be taken any more: what is still hot is compiled again.
+    voidRegions(load<u32>(<usize>head, BLK_PAGE))
+    return
+  }
+  const key = jumpKey(c, rip)
+  const slot = jumpSlot(rip)
+  let host: usize = 0
+  if (load<u64>(slot) == rip && load<u32>(slot, 12) == key) host = load<u32>(<usize>load<u32>(slot, 8), BLK_HOST)
+  else {
+    const entry = tlbSlot(rip)
+    if (load<u64>(entry, TLB_EXEC) != (rip & PAGE_MASK)) return
+    host = load<u32>(entry, TLB_ADDEND) + <u32>rip
+    noteCode(rip, (load<u32>(entry, TLB_META) & TLBM_GLOBAL) != 0)
+  }
+  if (ramPage(host) != page) return
+  store<u64>(proof, (rip & PAGE_MASK) | <u64>(page / <u32>PROOFS), PROOF_AT)
+  store<u32>(proof, key, PROOF_KEY)
+}
+
 /** Where `block` is in compiled code: slot in the table << 8, number of the entry. */
 @inline
 function codeOf(block: usize): u32 {
   return ((load<u32>(block, BLK_JIT) - 1) << 8) | load<u32>(block, BLK_JIT_STAMP)
+}
+
+@inline
+function regionEntry(cache: usize, rip: u64): usize {
+  return cache + (((<u32>rip ^ (<u32>(rip >> 12) << 2)) & (REGION_CACHE_ENTRIES - 1)) << 4)
+}
+
+@inline
+function remember(cache: usize, rip: u64, code: u32, key: u32): void {
+  const entry = regionEntry(cache, rip)
+  store<u64>(entry, rip)
+  store<u32>(entry, code, 8)
+  store<u32>(entry, key, 12)
 }
 
 /**
@@ -101,13 +158,14 @@ export function runRegions(first: usize, from: u64, budget: i32): i32 {
   let left = budget
   let entries: u32 = 0
   let code = codeOf(first)
+  remember(cache, rip, code, jumpKey(c, rip))
   for (;;) {
     left = call_indirect<i32>(code >> 8, rip, left, code & 255)
     entries++
     if (left <= 0 || load<u32>(c, S_ATTENTION) | load<u32>(c, S_FAULT) | load<u32>(c, S_STOP) | load<u32>(c, S_RESUME)) break
     rip = load<u64>(c, S_RIP)
     const key = jumpKey(c, rip)
-    const entry = cache + (((<u32>rip ^ (<u32>(rip >> 12) << 2)) & 4095) << 4)
+    const entry = regionEntry(cache, rip)
     if (load<u64>(entry) == rip && load<u32>(entry, 12) == key) {
       code = load<u32>(entry, 8)
       continue
@@ -118,17 +176,22 @@ export function runRegions(first: usize, from: u64, budget: i32): i32 {
     // An overwritten block lost BLK_JIT as well.
     if (!load<u32>(block, BLK_JIT)) break
     code = codeOf(block)
-    store<u64>(entry, rip)
-    store<u32>(entry, code, 8)
-    store<u32>(entry, key, 12)
+    remember(cache, rip, code, key)
   }
   store<u64>(c, load<u64>(c, S_JIT_ENTRIES) + <u64>entries, S_JIT_ENTRIES)
   store<u64>(c, load<u64>(c, S_JIT_RETIRED) + <u64>(budget - left), S_JIT_RETIRED)
   return left
 }
 
-/** Code in RAM page `page` was overwritten: regions never reach beyond a page, and all of this one's are void. */
+/** Code in RAM page `page` was overwritten: regions that begin there are void, and those that reach into it do so no more. */
 export function dropRegions(page: u32): void {
+  const proof = proofOf(page)
+  store<u32>(proof, load<u32>(proof, PROOF_WRITES) + 1, PROOF_WRITES)
+  voidRegions(page)
+}
+
+/** No region is entered in RAM page `page` any more. */
+function voidRegions(page: u32): void {
   let block: usize = load<u32>(<usize>load<u32>(cpu, S_PAGE_BLOCKS) + (page << 2))
   // The region cache may have entries of them.
   bumpEpoch()

@@ -310,9 +310,23 @@ export const S_RESUME = 0xa1c
 export const S_COUNT_RESUMES = 0xa20 // u64
 /** u64: the count of exceptions at which run() returns. */
 export const S_MOST_EXCEPTIONS = 0xa28
-/** Hot blocks: 256 x u32. */
+/** u32: address of the proofs, which say where pages of code are (jit.ts). */
+export const S_PROOFS = 0xa30
+/** Hot blocks: 128 x u32, and 128 x u64, the RIPs that they had. */
 export const S_JIT_QUEUE = 0x3400
-export const JIT_QUEUE_LENGTH = 256
+export const S_JIT_QUEUE_RIPS = 0x3a00
+export const JIT_QUEUE_LENGTH = 128
+/** Of entries of the region cache, of 16 bytes: RIP, slot of the table << 8 and number of the entry, key. */
+export const REGION_CACHE_ENTRIES = 16384
+/**
+ * A proof, of 16 bytes, for the RAM pages of a number modulo PROOFS: which of them is at which linear page as long as the key is the jump cache's, and
+ * how often decoded code was overwritten in any of them.
+ */
+export const PROOFS = 4096
+/** u64: linear address of the page | number of the RAM page / PROOFS. */
+export const PROOF_AT = 0
+export const PROOF_KEY = 8 // u32
+export const PROOF_WRITES = 12 // u32
 /** Which pages have code in the jump cache, by a hash: 256 bytes of bits for the lower half, 256 for the upper. */
 export const S_CODE_FILTER = 0x3800
 /** Local APIC: 1 KiB, registers as in xAPIC space divided by 4 (see apic.ts). */

@@ -2,6 +2,9 @@
 import { cpu } from './cpu'
 import { PAGE_MASK, TLB_ADDEND, TLB_BYTES, TLB_EXEC, TLB_INDEX_MASK, TLB_META, TLB_READ, TLB_WRITE } from './memory'
 import {
+  PROOF_KEY,
+  PROOFS,
+  REGION_CACHE_ENTRIES,
   S_CODE_FILTER,
   S_COUNT_FLUSHES,
   S_EPOCH,
@@ -10,6 +13,7 @@ import {
   S_JUMP_CACHE,
   S_JUMP_KEY,
   S_LARGE_FILTER,
+  S_PROOFS,
   S_REGION_CACHE,
   S_TLB_HUGE,
   S_TLB_KERNEL,
@@ -44,14 +48,19 @@ function bumpHalf(half: u32): void {
   const c = cpu
   const at = c + (half ? S_EPOCH_HIGH : S_EPOCH)
   const key = c + S_JUMP_KEY + (half << 2)
-  const epoch = (load<u32>(at) + 1) & 0x1ff_ffff
+  let epoch = (load<u32>(at) + 1) & 0x1ff_ffff
+  // Zero is what was never filled.
+  const comesRound = epoch == 0
+  if (comesRound) epoch = 1
   store<u32>(at, epoch)
   store<u32>(key, (epoch << 7) | (load<u32>(key) & 127))
   memory.fill(c + S_CODE_FILTER + (half << 8), 0, 256)
-  if (epoch != 0) return
+  if (!comesRound) return
   // Epochs come round once in 33 million: entries of that long ago must not match.
   memory.fill(load<u32>(c, S_JUMP_CACHE), 0xff, 4096 * 16)
-  memory.fill(load<u32>(c, S_REGION_CACHE), 0xff, 4096 * 16)
+  memory.fill(load<u32>(c, S_REGION_CACHE), 0, REGION_CACHE_ENTRIES * 16)
+  const proofs: usize = load<u32>(c, S_PROOFS)
+  for (let i: usize = 0; i < <usize>PROOFS; i++) store<u32>(proofs + (i << 4), 0, PROOF_KEY)
 }
 
 export function bumpEpoch(): void {

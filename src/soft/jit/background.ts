@@ -7,9 +7,10 @@ import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from '
 import { assetUrl } from '../../host/assets.ts'
 import { v8IsSingleThreaded } from '../../host/fork.ts'
 import type { Compilation } from './compile.ts'
+import type { HotBlock } from './region.ts'
 
 export interface CompileRequest {
-  readonly addresses: readonly number[]
+  readonly blocks: readonly HotBlock[]
   /** Where the arena ended: what was decoded later may not be complete. */
   readonly end: number
   readonly coldest: number

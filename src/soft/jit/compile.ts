@@ -1,7 +1,7 @@
 /** From hot blocks to a module with a function for every region around them; what of it is to be installed, as plain numbers. */
 import * as O from '../../../wasm/cpu/ops.ts'
 import { IMPORTS, REGION_TYPE } from './context.ts'
-import { BlockReader, type Region } from './region.ts'
+import { BlockReader, type HotBlock, type Region } from './region.ts'
 import { RegionTranslator } from './region-function.ts'
 import { buildModule, type FunctionBody } from './wasm-emitter.ts'
 
@@ -9,7 +9,7 @@ import { buildModule, type FunctionBody } from './wasm-emitter.ts'
 export interface CompiledRegion {
   /** Addresses of its blocks: it holds as long as all of them are valid. */
   readonly blocks: readonly number[]
-  /** Addresses of those that may be entered, by the number of the entry. */
+  /** Addresses of those that may be entered from outside, by the number of the entry. */
   readonly entries: readonly number[]
   readonly instructions: number
 }
@@ -43,26 +43,27 @@ export class RegionCompiler {
     this.#translator = new RegionTranslator(this.#view, base, everyEdge)
   }
 
-  /** Compiles the regions around the blocks at `addresses`. Blocks from `end` of the arena on are left alone, and those that ran fewer than `coldest` times. */
-  compile(addresses: readonly number[], end: number, coldest: number): Compilation {
+  /** Compiles the regions around `hot` blocks. Blocks from `end` of the arena on are left alone, and those that ran fewer than `coldest` times. */
+  compile(hot: readonly HotBlock[], end: number, coldest: number): Compilation {
     const regions: Region[] = []
     const bodies: FunctionBody[] = []
     const postponed: number[] = []
     const covered = new Set<number>()
-    for (const address of addresses) {
+    for (const block of hot) {
+      const { address } = block
       // An earlier region of this batch, or of another, may have this block as an entry.
       if (covered.has(address) || this.#view.getUint32(address + O.BLK_JIT, true) !== 0) continue
       if (this.#inside.delete(address)) {
         postponed.push(address)
         continue
       }
-      const region = this.#region(address, end, coldest)
+      const region = this.#region(block, end, coldest)
       const body = region && this.#translate(region)
       if (!region || !body) continue
       regions.push(region)
       bodies.push(body)
-      for (const block of region.blocks) this.#inside.add(block.address)
-      for (const entry of region.entries) {
+      for (const { address: inside } of region.blocks) this.#inside.add(inside)
+      for (const entry of region.entries.slice(0, region.outside)) {
         covered.add(region.blocks[entry]!.address)
         this.#inside.delete(region.blocks[entry]!.address)
       }
@@ -80,18 +81,18 @@ export class RegionCompiler {
     return {
       module: new WebAssembly.Module(bytes),
       bytes: bytes.length,
-      regions: regions.map(({ blocks, entries, instructions }) => ({
+      regions: regions.map(({ blocks, entries, outside, instructions }) => ({
         blocks: blocks.map(({ address }) => address),
-        entries: entries.map(entry => blocks[entry]!.address),
+        entries: entries.slice(0, outside).map(entry => blocks[entry]!.address),
         instructions,
       })),
     }
   }
 
   /** Undefined, too, when the arena was emptied while its blocks were read: pointers found in them may lead anywhere. */
-  #region(address: number, end: number, coldest: number): Region | undefined {
+  #region(hot: HotBlock, end: number, coldest: number): Region | undefined {
     try {
-      return this.#reader.region(address, end, coldest)
+      return this.#reader.region(hot, end, coldest)
     } catch (error) {
       if (error instanceof RangeError) return undefined
       throw error

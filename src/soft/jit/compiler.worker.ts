@@ -19,9 +19,9 @@ const compiler = new RegionCompiler(memory, base, false)
 
 let current = 0
 
-port.on('message', ({ addresses, end, coldest, generation }: CompileRequest) => {
+port.on('message', ({ blocks, end, coldest, generation }: CompileRequest) => {
   if (generation !== current) compiler.forget()
   current = generation
-  const answer: CompileAnswer = { ...compiler.compile(addresses, end, coldest), generation }
+  const answer: CompileAnswer = { ...compiler.compile(blocks, end, coldest), generation }
   port.postMessage(answer)
 })

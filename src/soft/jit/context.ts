@@ -21,6 +21,7 @@ export const IMPORTS: readonly ImportedFunction[] = [
   { name: 'jitOp', type: { params: [I32, I32], results: [I32] } },
   { name: 'jitEnd', type: { params: [I32, I32], results: [I32] } },
   { name: 'mulHighSigned', type: { params: [I64, I64], results: [I64] } },
+  { name: 'jitCross', type: { params: [I64, I32, I32, I32], results: [] } },
 ]
 export const F_CARRY = 0
 export const F_CONDITION = 1
@@ -28,18 +29,19 @@ export const F_ROTATE_FLAGS = 2
 export const F_OP = 3
 export const F_END = 4
 export const F_MUL_HIGH = 5
+export const F_CROSS = 6
 
 // Locals: parameters, then i32s, then i64s.
 export const L_RIP = 0
 export const L_LEFT = 1
 export const L_ENTRY = 2
-/** Where a way out continues: offset in the page, and instructions to give back << 13. After a miss: the record. */
+/** Where a way out continues: offset in the page, and instructions to give back << 13. After a miss: the record. Without a proof: the RAM page. */
 export const L_WHERE = 3
 export const L_SLOT = 4
 export const L_POINTER = 5
 export const L_FLAG_KIND = 6
 export const L_BIT = 7
-/** Linear address of the page the region is in. */
+/** Linear address of the page that the running block is in. */
 export const L_PAGE = 8
 export const L_ADDRESS = 9
 export const L_VALUE = 10

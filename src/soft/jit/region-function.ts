@@ -9,6 +9,7 @@
  *       end  code of block 1
  *       ...
  *     end
+ *     proof: L_RIP from L_ENTRY, and a look whether it may go on there next time
  *     miss:  the interpreter goes on at the record in L_WHERE
  *     fault: L_ENTRY and L_LEFT from L_WHERE
  *     place: L_RIP from L_ENTRY
@@ -18,14 +19,17 @@ import * as O from '../../../wasm/cpu/ops.ts'
 import * as S from '../../../wasm/cpu/state.ts'
 import { findAccesses, freshSymbols } from './accesses.ts'
 import {
+  F_CROSS,
   F_END,
   type Knowledge,
+  L_ADDRESS,
   L_ENTRY,
   L_LEFT,
   L_PAGE,
   L_POINTER,
   L_RIP,
   L_TEMP,
+  L_VALUE,
   L_WHERE,
   LOCALS,
   readOperation,
@@ -33,7 +37,7 @@ import {
 import { accessesMemory, deadFlags } from './dead-flags.ts'
 import { K_UNKNOWN } from './flags.ts'
 import { OperationContext } from './operations.ts'
-import type { Block, Region } from './region.ts'
+import type { Block, Page, Region } from './region.ts'
 import { type FunctionBody, type Label, MEM, OP } from './wasm-emitter.ts'
 
 export class RegionTranslator extends OperationContext {
@@ -45,6 +49,7 @@ export class RegionTranslator extends OperationContext {
   #labels: Label[] = []
   #loop: Label = 0
   #self: Label = 0
+  #proofLabel: Label = 0
   /** What is known of the flags on the forward edges to a block; -1 = no edge so far. */
   #incoming: number[] = []
   /** What is known on the one edge to a block that continues another. */
@@ -71,11 +76,11 @@ export class RegionTranslator extends OperationContext {
   }
 
   #countEdges(): void {
-    const { blocks, byOffset } = this.#region
+    const { blocks, byPlace, returnsTo } = this.#region
     this.#edges = blocks.map(() => 0)
-    for (const { taken, next } of blocks)
-      for (const target of [taken, next]) {
-        const index = byOffset.get(target)
+    for (const [from, { taken, next }] of blocks.entries())
+      for (const target of [taken, next, ...returnsTo[from]!]) {
+        const index = byPlace.get(target)
         if (index !== undefined) this.#edges[index]!++
       }
   }
@@ -97,6 +102,7 @@ export class RegionTranslator extends OperationContext {
     this.placeLabel = c.block()
     this.faultLabel = c.block()
     this.missLabel = c.block()
+    this.#proofLabel = c.block()
     this.#loop = c.loop()
     this.#labels = new Array<Label>(blocks.length)
     for (let index = blocks.length - 1; index >= 0; index--) this.#labels[index] = c.block()
@@ -111,6 +117,8 @@ export class RegionTranslator extends OperationContext {
       this.#block(block)
     })
     c.end()
+    c.end()
+    this.#askForProof()
     c.end()
     this.#resumeInInterpreter()
     c.end()
@@ -171,7 +179,8 @@ export class RegionTranslator extends OperationContext {
     this.blockAddress = block.address
     this.blockOffset = block.offset
     this.blockCount = block.count
-    const repeats = block.taken === block.offset || block.next === block.offset
+    const returns = this.#region.returnsTo[this.#current]!
+    const repeats = [block.taken, block.next, ...returns].includes(block.place)
     if (repeats) this.#self = c.loop()
     c.get(L_LEFT)
     c.i32(block.count)
@@ -182,7 +191,7 @@ export class RegionTranslator extends OperationContext {
       readOperation(this.#view, address + index * O.OP_RECORD_SIZE),
     )
     const dead = deadFlags(operations)
-    this.accesses = findAccesses(operations, block.offset, this.symbols, this.groups, block.apart)
+    this.accesses = findAccesses(operations, block.place, this.symbols, this.groups, block.apart)
     this.symbols = this.accesses.symbols
     this.fpuChecked = false
     this.writesThrough = operations.filter(accessesMemory).length * 4 >= block.count
@@ -195,26 +204,42 @@ export class RegionTranslator extends OperationContext {
     // Without a transfer at its end the block falls into the next.
     if (this.done === block.count) {
       this.op = readOperation(this.#view, address + block.count * O.OP_RECORD_SIZE)
-      this.#go(block.offset + this.distance())
+      this.#go(this.distance())
     }
     if (repeats) c.end()
   }
 
-  /** Continues at offset `target` of this page, inside the region if it is there. */
-  #go(target: number): void {
+  /** Continues `distance` bytes from the start of this block, inside the region if it is there. */
+  #go(distance: number): void {
     const { c } = this
-    const index = target >= 0 && target < 4096 ? this.#region.byOffset.get(target) : undefined
+    const block = this.#region.blocks[this.#current]!
+    const index = this.#region.byPlace.get(block.place + distance)
+    const target = block.offset + distance
     if (index === undefined) {
       this.leaveTo(target)
       return
     }
     const forward = index > this.#current
-    if (!forward || this.#everyEdge) {
+    const looks = !forward || this.#everyEdge
+    const { page } = this.#region.blocks[index]!
+    if (looks) {
       c.get(L_LEFT)
       c.i32(0)
       c.op(OP.i32_le_s)
       this.loadState32(S.S_ATTENTION)
       c.op(OP.i32_or)
+    }
+    if (page !== block.page) {
+      this.#pushUnproven(block.page, page)
+      if (looks) c.op(OP.i32_or)
+      c.if()
+      this.aside(() => this.#leaveForProof(target, page))
+      c.end()
+      c.get(L_PAGE)
+      c.i64(page.place - block.page.place)
+      c.op(OP.i64_add)
+      c.set(L_PAGE)
+    } else if (looks) {
       c.if()
       this.aside(() => this.leaveTo(target))
       c.end()
@@ -237,30 +262,85 @@ export class RegionTranslator extends OperationContext {
     }
   }
 
+  /**
+   * Pushes whether there is no proof that `to`, seen from `from`, where the region is now, is still the RAM page that was compiled, with the code
+   * that was (PROOF_AT in wasm/cpu/state.ts). With it going there is as good as by an entry of the jump cache.
+   */
+  #pushUnproven(from: Page, to: Page): void {
+    const { c } = this
+    const proof = this.#region.proofs + (to.number % S.PROOFS) * 16
+    c.get(L_PAGE)
+    c.i64(to.place - from.place + Math.floor(to.number / S.PROOFS))
+    c.op(OP.i64_add)
+    c.tee(L_ADDRESS)
+    c.i32(0)
+    c.memory(MEM.i64_load, proof + S.PROOF_AT)
+    c.op(OP.i64_ne)
+    c.get(L_ADDRESS)
+    c.i64(63)
+    c.op(OP.i64_shr_u)
+    c.op(OP.i32_wrap)
+    c.i32(2)
+    c.op(OP.i32_shl)
+    c.memory(MEM.i64_load32_u, this.base + S.S_JUMP_KEY)
+    c.i64Halves(0, to.writes)
+    c.op(OP.i64_or)
+    c.i32(0)
+    // PROOF_KEY and PROOF_WRITES.
+    c.memory(MEM.i64_load, proof + S.PROOF_KEY)
+    c.op(OP.i64_ne)
+    c.op(OP.i32_or)
+  }
+
+  /** Leaves the region to go on at L_PAGE + `target`, in page `to`, so that next time there may be a proof. */
+  #leaveForProof(target: number, { number, writes }: Page): void {
+    const { c } = this
+    this.flush()
+    c.i32(target)
+    c.set(L_ENTRY)
+    c.i32(number)
+    c.set(L_WHERE)
+    c.i32(writes)
+    c.set(L_POINTER)
+    c.br(this.#proofLabel)
+  }
+
+  /** L_RIP from the distance in L_ENTRY, to RAM page L_WHERE as it was after L_POINTER writes. */
+  #askForProof(): void {
+    const { c } = this
+    this.#goToPlace()
+    c.get(L_RIP)
+    c.get(L_WHERE)
+    c.get(L_POINTER)
+    c.i32(this.#region.blocks[this.#region.entries[0]!]!.address)
+    c.call(F_CROSS)
+    c.br(this.exitLabel)
+  }
+
   /** Translates the record that ends a block; false when it is one like any other. */
   #transfer(block: Block): boolean {
     const { c, op } = this
-    const { offset } = block
     switch (op.handler >= O.H_JCC && op.handler < O.H_JCC + 16 ? O.H_JCC : op.handler) {
       case O.H_JCC:
         this.pushCondition(op.aux)
         c.if()
-        this.aside(() => this.#go(offset + this.distance()))
+        this.aside(() => this.#go(this.distance()))
         c.end()
-        this.#go(offset + op.offset + op.length)
+        this.#go(op.offset + op.length)
         return true
       case O.H_JMP:
-        this.#go(offset + this.distance())
+        this.#go(this.distance())
         return true
       case O.H_CALL64:
         this.#pushReturn()
-        this.#go(offset + this.distance())
+        this.#go(this.distance())
         return true
       case O.H_RET64:
       case O.H_RETI64:
         this.readStack(S.S_RSP)
         this.#popTarget()
         this.moveStack(op.handler === O.H_RET64 ? 8 : 8 + op.immLow)
+        this.#goToCallers(block)
         this.#goToTarget()
         return true
       case O.H_JMPR64:
@@ -309,6 +389,27 @@ export class RegionTranslator extends OperationContext {
     c.if()
     this.aside(() => this.#endInInterpreter())
     c.end()
+  }
+
+  /** Continues in the region if L_TEMP is one of the places where this return probably leads. */
+  #goToCallers(block: Block): void {
+    const { c } = this
+    const sites = this.#region.returnsTo[this.#current]!
+    if (sites.length === 0) return
+    if (sites.length > 1) this.flush()
+    // The distance is compared: sums of L_PAGE and constants V8 would make on entry to the region.
+    c.get(L_TEMP)
+    c.get(L_PAGE)
+    c.op(OP.i64_sub)
+    c.set(L_VALUE)
+    for (const site of sites) {
+      c.get(L_VALUE)
+      c.i64(site - block.page.place)
+      c.op(OP.i64_eq)
+      c.if()
+      this.aside(() => this.#go(site - block.place))
+      c.end()
+    }
   }
 
   #goToTarget(): void {

@@ -165,9 +165,10 @@ export class JitTier {
     this.#warmUp()
     if (queued < this.#settings.batch && this.#waited++ < this.#settings.patience) return
     this.#waited = 0
-    const addresses = Array.from({ length: queued }, (_, index) =>
-      this.#view.getUint32(this.#base + S.S_JIT_QUEUE + index * 4, true),
-    )
+    const blocks = Array.from({ length: queued }, (_, index) => ({
+      address: this.#view.getUint32(this.#base + S.S_JIT_QUEUE + index * 4, true),
+      rip: this.#view.getBigUint64(this.#base + S.S_JIT_QUEUE_RIPS + index * 8, true),
+    }))
     this.#view.setUint32(this.#base + S.S_JIT_QUEUED, 0, true)
     if (this.#cacheResets() !== this.#resets) this.forget()
     if (this.#used + queued > MOST_REGIONS) {
@@ -177,10 +178,10 @@ export class JitTier {
     }
     const end = this.#view.getUint32(this.#base + S.S_ARENA_NEXT, true)
     if (compiler instanceof BackgroundCompiler) {
-      compiler.request({ addresses, end, coldest: this.#coldest, generation: this.#generation })
+      compiler.request({ blocks, end, coldest: this.#coldest, generation: this.#generation })
       return
     }
-    this.#install(compiler.compile(addresses, end, this.#coldest))
+    this.#install(compiler.compile(blocks, end, this.#coldest))
   }
 
   /** No block refers to compiled code any more: lets go of it. */
