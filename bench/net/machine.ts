@@ -6,12 +6,17 @@
  */
 import { readFileSync } from 'node:fs'
 import type { AcceleratorName } from '../../src/accel/contract.ts'
+import { loadSoft } from '../../src/box/vmm/load-early.ts'
 import { placementFor } from '../../src/box/vmm/placement.ts'
 import { lockUp } from '../../src/host/jail.ts'
 import { Machine } from '../../src/machine/machine.ts'
 import { HostedDevice } from '../../src/virtio/worker/hosted-device.ts'
 
 async function main(kernel: string, initrd: string, mib: string, accel: AcceleratorName, cmdline: string) {
+  // What is loaded when it is first used: tsx starts a program for what it has not seen, which may not be done any more.
+  await (accel === 'soft'
+    ? loadSoft()
+    : Promise.all([import('../../src/kvm/accelerator.ts'), import('../../src/kvm/vcpu.ts')]))
   lockUp()
   const { vcpus, busy } = placementFor({ accel }, 1)
   const options = { policy: { allow: ['host.vitrine.internal'] } }
