@@ -14,6 +14,8 @@ import { NO_TESTS, readCounts, type TestCounts } from './test-counts.ts'
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 /** On an idle machine the tests take a fraction of it. */
 const LIMIT_MS = 40 * 60_000
+/** Of the emulated host. What tests write in it is memory as well: long runs of snapshots need more. */
+const HOST_MIB = Number(process.env.VITRINE_HOST_MIB || 4096)
 /** Every test says when it is over, and has a limit of its own; one that holds up vitest's thread for longer hangs with its host. */
 const SILENCE_MS = 8 * 60_000
 
@@ -57,7 +59,7 @@ export async function testKvm(args: readonly string[], log: (message: string) =>
   const attempts = 2
   for (let attempt = 1; ; attempt++) {
     try {
-      return await withAmdHost(host => runVitest(host, args), { log })
+      return await withAmdHost(host => runVitest(host, args), { log, memoryMiB: HOST_MIB })
     } catch (error) {
       if (!(error instanceof TestbedError)) throw error
       log(error.message)

@@ -12,12 +12,18 @@ import { loadEarly, loadSoftEarly } from './vmm/load-early.ts'
 import { OwnerChannel } from './vmm/owner-channel.ts'
 import { serveBox } from './vmm/serve.ts'
 
-function becomeVmm(owner: OwnerChannel, folder: BoxFolder, planned: Promise<LaunchPlan>): void {
-  const log = openSync(folder.vmmLog, 'w', 0o600)
-  takeOutput(log)
-  closeSync(log)
+async function becomeVmm(owner: OwnerChannel, folder: BoxFolder, planned: Promise<LaunchPlan>): Promise<void> {
+  try {
+    const log = openSync(folder.vmmLog, 'w', 0o600)
+    takeOutput(log)
+    closeSync(log)
+  } catch (error) {
+    // Nobody could read it anywhere else: on a full disk, for one.
+    await owner.tell({ type: 'failed', code: 'HOME', message: `the VMM's log: ${(error as Error).message}` })
+    process.exit(1)
+  }
   process.title = `vmm.process ${folder.path} ${folder.id}`
-  void serveBox(folder, owner, planned)
+  await serveBox(folder, owner, planned)
 }
 
 function main(): void {
@@ -29,7 +35,7 @@ function main(): void {
       if ('plan' in message) resolve(message.plan)
       else {
         hasBox = true
-        becomeVmm(owner, new BoxFolder(message.box.path, message.box.id), planned)
+        void becomeVmm(owner, new BoxFolder(message.box.path, message.box.id), planned)
       }
     })
     owner.onGone(() => {

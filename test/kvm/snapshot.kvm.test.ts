@@ -1,4 +1,4 @@
-/** The same on kvm-amd, in a home of its own with the kernel from outside. `VITRINE_SNAPSHOT_ROUNDS=50 npm run test:kvm -- snapshot` for all. */
+/** The same on kvm-amd, in a home of its own with the kernel from outside. All: `VITRINE_SNAPSHOT_ROUNDS=50 VITRINE_HOST_MIB=12288 npm run test:kvm -- snapshot`. */
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
