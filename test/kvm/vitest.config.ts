@@ -1,4 +1,4 @@
-/** The tests that run inside the emulated AMD host, on kvm-amd: `npm run test:kvm`. One file at a time: it has two slow CPUs. */
+/** The tests that run inside the emulated AMD host, on kvm-amd: `npm run test:kvm`. One file at a time: it has one slow CPU. */
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
 

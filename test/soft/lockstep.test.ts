@@ -171,6 +171,16 @@ function smallPages(memory: GuestMemory): void {
 /** How much compiled code runs at a time: 5 and less where every call and every return leaves the region. */
 const stay = (counters: Record<string, number>): number => counters.compiledInstructions! / counters.compiledEntries!
 
+/** What a loop of 2000 adds up to when what it adds is 1, and each 64 times becomes `next` of itself and of the rounds left. */
+function sumOver(next: (value: number, count: number) => number): number {
+  let [sum, value] = [0, 1]
+  for (let count = 2000; count > 0; count--) {
+    if ((count & 63) === 0) value = next(value, count & 0xff)
+    sum += value
+  }
+  return sum
+}
+
 describe('regions of several pages in lockstep', () => {
   // mov eax, 1; ret
   const one = 'b8 01 00 00 00 c3'
@@ -209,12 +219,7 @@ describe('regions of several pages in lockstep', () => {
       ),
       functions(one, two),
     )
-    let [sum, value] = [0, 1]
-    for (let count = 2000; count > 0; count--) {
-      if ((count & 63) === 0) value = count & 0xff
-      sum += value
-    }
-    expect(counters.written).toEqual([sum])
+    expect(counters.written).toEqual([sumOver((_, count) => count)])
     expect(counters.codeWrites).toBeGreaterThan(20)
     expect(stay(counters)).toBeGreaterThan(8)
   })
@@ -233,12 +238,7 @@ describe('regions of several pages in lockstep', () => {
       // Two blocks, of which only the second changes: jmp +0; mov eax, 1; ret. And: mov [rdi+3], cl; ret
       functions(`eb 00 ${one}`, '88 4f 03 c3'),
     )
-    let [sum, value] = [0, 1]
-    for (let count = 2000; count > 0; count--) {
-      if ((count & 63) === 0) value = count & 0xff
-      sum += value
-    }
-    expect(counters.written).toEqual([sum])
+    expect(counters.written).toEqual([sumOver((_, count) => count)])
     expect(counters.codeWrites).toBeGreaterThan(20)
     expect(stay(counters)).toBeGreaterThan(8)
   })
@@ -264,12 +264,7 @@ describe('regions of several pages in lockstep', () => {
         smallPages(memory)
       },
     )
-    let [sum, value] = [0, 1]
-    for (let count = 2000; count > 0; count--) {
-      if ((count & 63) === 0) value = 3 - value
-      sum += value
-    }
-    expect(counters.written).toEqual([sum])
+    expect(counters.written).toEqual([sumOver(value => 3 - value)])
     expect(counters.codeWrites).toBe(0)
     // Half of the time the region finds another page there, and leaves.
     expect(stay(counters)).toBeGreaterThan(5)
