@@ -9,6 +9,8 @@ const BEHIND_VCPUS = 5
 
 // Code is generated here and now, not by the vCPU's thread when it first calls a function.
 setFlagsFromString('--no-wasm-lazy-compilation')
+// Ways out of a region are laid behind what runs.
+setFlagsFromString('--experimental-wasm-branch-hinting')
 // Where cores are few the vCPU goes first. Linux means a thread by this, others the whole process.
 if (process.platform === 'linux') setPriority(0, BEHIND_VCPUS)
 

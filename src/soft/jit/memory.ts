@@ -84,7 +84,7 @@ export class MemoryContext extends Context {
     c.i64(-4096)
     c.op(OP.i64_and)
     c.op(OP.i64_ne)
-    c.if()
+    c.ifHinted(false)
     this.miss()
     c.end()
     c.get(L_SLOT)

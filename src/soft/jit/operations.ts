@@ -392,7 +392,7 @@ export class OperationContext extends ShiftContext {
         c.op(OP.i64_ne)
       }
       c.op(OP.i32_or)
-      c.if(I64)
+      c.ifHinted(false, I64)
       c.get(L_TEMP)
       c.get(L_VALUE)
       c.call(F_MUL_HIGH)
@@ -430,7 +430,7 @@ export class OperationContext extends ShiftContext {
     c.call(F_OP)
     this.forget()
     c.tee(L_POINTER)
-    c.if()
+    c.ifHinted(false)
     this.setWhere(false)
     c.get(L_POINTER)
     c.i32(1)

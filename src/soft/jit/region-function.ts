@@ -40,6 +40,9 @@ import { OperationContext } from './operations.ts'
 import type { Block, Page, Region } from './region.ts'
 import { type FunctionBody, type Label, MEM, OP } from './wasm-emitter.ts'
 
+/** A way that is gone less often than once in so many times is laid aside. */
+const RARE = 64
+
 export class RegionTranslator extends OperationContext {
   readonly #view: DataView
   /** Look at the budget and at attention on every edge, not only on backward ones: then both tiers stop at the same places. */
@@ -72,7 +75,7 @@ export class RegionTranslator extends OperationContext {
     this.tlb = region.tlb
     this.#countEdges()
     this.#body()
-    return { locals: LOCALS, code: this.c.bytes().slice() }
+    return { locals: LOCALS, code: this.c.bytes().slice(), hints: this.c.hints }
   }
 
   #countEdges(): void {
@@ -232,7 +235,7 @@ export class RegionTranslator extends OperationContext {
     if (page !== block.page) {
       this.#pushUnproven(block.page, page)
       if (looks) c.op(OP.i32_or)
-      c.if()
+      c.ifHinted(false)
       this.aside(() => this.#leaveForProof(target, page))
       c.end()
       c.get(L_PAGE)
@@ -240,7 +243,7 @@ export class RegionTranslator extends OperationContext {
       c.op(OP.i64_add)
       c.set(L_PAGE)
     } else if (looks) {
-      c.if()
+      c.ifHinted(false)
       this.aside(() => this.leaveTo(target))
       c.end()
     }
@@ -323,7 +326,7 @@ export class RegionTranslator extends OperationContext {
     switch (op.handler >= O.H_JCC && op.handler < O.H_JCC + 16 ? O.H_JCC : op.handler) {
       case O.H_JCC:
         this.pushCondition(op.aux)
-        c.if()
+        this.#ifTaken(block)
         this.aside(() => this.#go(this.distance()))
         c.end()
         this.#go(op.offset + op.length)
@@ -366,6 +369,18 @@ export class RegionTranslator extends OperationContext {
     }
   }
 
+  /** An `if` on the condition of the branch at the end of `block`, with a hint where only one way was gone. */
+  #ifTaken(block: Block): void {
+    const { blocks, byPlace } = this.#region
+    const isGone = (place: number): boolean => {
+      const index = byPlace.get(place)
+      return index !== undefined && blocks[index]!.runs * RARE >= block.runs
+    }
+    const taken = isGone(block.taken)
+    if (taken === isGone(block.next)) this.c.if()
+    else this.c.ifHinted(taken)
+  }
+
   #pushReturn(): void {
     const { op } = this
     this.pushStack(() => this.pushPlace(this.blockOffset + op.offset + op.length))
@@ -386,7 +401,7 @@ export class RegionTranslator extends OperationContext {
     c.op(OP.i64_shr_s)
     c.get(L_TEMP)
     c.op(OP.i64_ne)
-    c.if()
+    c.ifHinted(false)
     this.aside(() => this.#endInInterpreter())
     c.end()
   }
@@ -406,7 +421,8 @@ export class RegionTranslator extends OperationContext {
       c.get(L_VALUE)
       c.i64(site - block.page.place)
       c.op(OP.i64_eq)
-      c.if()
+      if (sites.length === 1) c.ifHinted(true)
+      else c.if()
       this.aside(() => this.#go(site - block.place))
       c.end()
     }

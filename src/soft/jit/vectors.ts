@@ -82,7 +82,7 @@ export class VectorContext extends FlagContext {
     c.tee(L_POINTER)
     c.i32(15)
     c.op(OP.i32_and)
-    c.if()
+    c.ifHinted(false)
     this.miss()
     c.end()
     c.get(L_POINTER)
@@ -186,7 +186,7 @@ export class VectorContext extends FlagContext {
   #checkTrap(): void {
     if (this.fpuChecked) return
     this.loadState32(S.S_FPU_TRAP)
-    this.c.if()
+    this.c.ifHinted(false)
     this.miss()
     this.c.end()
     this.fpuChecked = true

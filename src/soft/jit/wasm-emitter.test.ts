@@ -81,6 +81,29 @@ describe('the WebAssembly that is emitted', () => {
     expect(product(7n, 6)).toBe(42n)
   })
 
+  it('says of an `if` which way it goes as a rule, in the section that engines look for', () => {
+    const code = new Code()
+    code.get(1)
+    const first = code.length
+    code.ifHinted(false)
+    code.end()
+    code.get(1)
+    const second = code.length
+    code.ifHinted(true)
+    code.end()
+    code.get(0)
+    const plain = { locals: [], code: new Uint8Array([0x20, 0]) }
+    const hinted = { locals: [I64, I32], code: code.bytes(), hints: code.hints }
+    const bytes = buildModule(TYPE, [ADD], [plain, hinted])
+    expect(WebAssembly.validate(bytes)).toBe(true)
+    const name = 'metadata.code.branch_hint'
+    const start = Buffer.from(bytes).indexOf(name) + name.length
+    // One function, number 2 after the import and the plain one; two hints of a byte each, their places counted from its locals (a count and twice two bytes).
+    const expected = [1, 2, 2, 5 + first, 1, 0, 5 + second, 1, 1]
+    expect([...bytes.subarray(start, start + expected.length)]).toEqual(expected)
+    expect(Buffer.from(buildModule(TYPE, [], [plain])).includes(name)).toBe(false)
+  })
+
   it('grows beyond its first buffer', () => {
     const long = build(code => {
       code.i64(0)

@@ -113,10 +113,21 @@ export const SIMD = {
 /** A place that `br` can go to: made by `block`, `loop` or `if`. */
 export type Label = number
 
+/** Which way the `if` at `at` bytes goes as a rule. */
+export interface BranchHint {
+  readonly at: number
+  readonly likely: boolean
+}
+
 export class Code {
   #bytes = new Uint8Array(4096)
   #length = 0
   #depth = 0
+  #hints: BranchHint[] = []
+
+  get hints(): readonly BranchHint[] {
+    return this.#hints
+  }
 
   get length(): number {
     return this.#length
@@ -129,6 +140,7 @@ export class Code {
   clear(): void {
     this.#length = 0
     this.#depth = 0
+    this.#hints = []
   }
 
   byte(value: number): void {
@@ -258,6 +270,12 @@ export class Code {
     return ++this.#depth
   }
 
+  /** An `if` that is `likely` taken or not: what is not likely is laid out of the way. */
+  ifHinted(likely: boolean, type: number = VOID): Label {
+    this.#hints.push({ at: this.#length, likely })
+    return this.if(type)
+  }
+
   else(): void {
     this.byte(0x05)
   }
@@ -298,6 +316,7 @@ export interface ImportedFunction {
 export interface FunctionBody {
   readonly locals: readonly number[]
   readonly code: Uint8Array
+  readonly hints?: readonly BranchHint[]
 }
 
 function section(out: Code, id: number, fill: (body: Code) => void): void {
@@ -306,6 +325,33 @@ function section(out: Code, id: number, fill: (body: Code) => void): void {
   out.byte(id)
   out.u32(body.length)
   out.append(body.bytes())
+}
+
+/** How many bytes the locals of a function take before its code. */
+function localsLength({ locals }: FunctionBody): number {
+  const count = new Code()
+  count.u32(locals.length)
+  return count.length + 2 * locals.length
+}
+
+/** The custom section of the branch hinting proposal; engines that do not know it pass over it. */
+function branchHints(out: Code, firstIndex: number, functions: readonly FunctionBody[]): void {
+  const hinted = functions.flatMap(({ hints }, index) => (hints && hints.length > 0 ? [{ hints, index }] : []))
+  if (hinted.length === 0) return
+  section(out, 0, body => {
+    name(body, 'metadata.code.branch_hint')
+    body.u32(hinted.length)
+    for (const { hints, index } of hinted) {
+      body.u32(firstIndex + index)
+      body.u32(hints.length)
+      const start = localsLength(functions[index]!)
+      for (const { at, likely } of hints) {
+        body.u32(start + at)
+        body.byte(1)
+        body.byte(likely ? 1 : 0)
+      }
+    }
+  })
 }
 
 function name(out: Code, text: string): void {
@@ -359,6 +405,7 @@ export function buildModule(
       body.u32(imports.length + index)
     })
   })
+  branchHints(out, imports.length, functions)
   section(out, 10, body => {
     body.u32(functions.length)
     const one = new Code()
