@@ -69,7 +69,7 @@ NAME=$(sed 's/.*bench.name=\\([a-z]*\\).*/\\1/' /proc/cmdline)
 echo GUEST-UP
 while :; do
   wget -qO /tmp/command http://${GATEWAY}:${port}/$NAME || { sleep 1; continue; }
-  echo; echo "@begin"; sh /tmp/command 2>&1; echo; echo "@end $?"
+  echo; echo "@begin"; sh /tmp/command 2>&1; STATUS=$?; echo; echo "@end $STATUS"
 done
 `
     const program = (file: string): string[] => [
