@@ -28,11 +28,14 @@ import { OutputStream } from './output-stream.ts'
 import { QemuProcess } from './qemu-process.ts'
 
 const AGENT = fileURLToPath(new URL('agent.sh', import.meta.url))
+const PROCESSES = fileURLToPath(new URL('processes.sh', import.meta.url))
 const HOLD_KVM = fileURLToPath(new URL('hold-kvm.c', import.meta.url))
 const BUSYBOX = '/bin/busybox'
 /** Of the console of a host that died. */
 const LAST_LINES = 12
 const MOST_LINES = 120
+/** How long a host that hangs may take to say what its processes do: it is not all of it that hangs when it can. */
+const LOOK_MS = 30_000
 
 export interface AmdHostOptions {
   readonly memoryMiB?: number
@@ -113,6 +116,7 @@ export class AmdHost {
   readonly #qemu: QemuProcess
   readonly #stdout = new OutputStream()
   readonly #stderr = new OutputStream()
+  readonly #seen = new OutputStream()
   #last: Promise<unknown> = Promise.resolve()
   readonly #removeShare = (): void => rmSync(this.share, { recursive: true, force: true })
 
@@ -121,6 +125,7 @@ export class AmdHost {
     this.#qemu = qemu
     qemu.stdout.on('data', (bytes: Buffer) => this.#stdout.push(bytes))
     qemu.stderr.on('data', (bytes: Buffer) => this.#stderr.push(bytes))
+    qemu.seen.on('data', (bytes: Buffer) => this.#seen.push(bytes))
     process.once('exit', this.#removeShare)
   }
 
@@ -194,10 +199,11 @@ export class AmdHost {
     const timeout = new Promise<never>((_, reject) => {
       const limit = (afterMs: number, what: string): NodeJS.Timeout => {
         const timer = setTimeout(async () => {
+          const processes = await this.look(['sh', PROCESSES])
           const state = await this.#qemu.examine()
           void this.#qemu.kill()
           const said = `'${argv.join(' ')}' ${what} ${afterMs / 1000} s in the emulated host, which was ended`
-          reject(new TestbedError('timeout', `${said}\nIts CPUs:\n${state}`))
+          reject(new TestbedError('timeout', `${said}\nIts processes:\n${processes}\nIts CPUs:\n${state}`))
         }, afterMs)
         timers.push(timer)
         return timer
@@ -218,6 +224,31 @@ export class AmdHost {
       return { status: out.status, stdout: out.text, stderr: err.text }
     } finally {
       for (const timer of timers) clearTimeout(timer)
+      rmSync(script, { force: true })
+    }
+  }
+
+  /** What a command prints that runs beside the others, or that it did not come to it: a host that does not answer here hangs itself. One at a time. */
+  async look(argv: readonly string[], limitMs = LOOK_MS): Promise<string> {
+    const id = randomBytes(8).toString('hex')
+    const script = join(this.share, `${id}.sh`)
+    const chunks: Buffer[] = []
+    let limit: NodeJS.Timeout | undefined
+    writeFileSync(script, scriptOf(argv, { cwd: '/' }))
+    try {
+      const end = new Promise<string>(resolve => {
+        limit = setTimeout(() => resolve(`(no more in ${limitMs / 1000} s)`), limitMs)
+        this.#seen.begin(
+          id,
+          bytes => chunks.push(bytes),
+          status => resolve(status === 0 ? '' : `(status ${status})`),
+        )
+      })
+      this.#qemu.looks.write(`${id}\n`)
+      const said = await end
+      return `${Buffer.concat(chunks)}${said}`
+    } finally {
+      clearTimeout(limit)
       rmSync(script, { force: true })
     }
   }

@@ -47,7 +47,7 @@ function qemuArguments(options: QemuOptions): string[] {
     ...['-append', `console=ttyS0 reboot=t panic=-1 mitigations=off share=${share} modules=${kernel.root}/lib/modules`],
     ...['-virtfs', 'local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap'],
     ...['-virtfs', `local,path=${share},mount_tag=share,security_model=none,multidevs=remap`],
-    ...['-device', 'virtio-serial-pci', ...port(3, 1), ...port(4, 2), ...port(5, 3)],
+    ...['-device', 'virtio-serial-pci', ...port(3, 1), ...port(4, 2), ...port(5, 3), ...port(6, 4), ...port(7, 5)],
   ]
 }
 
@@ -81,18 +81,23 @@ export class QemuProcess {
   readonly commands: Duplex
   readonly stdout: Duplex
   readonly stderr: Duplex
+  /** A second command loop, for looking while the first one is busy. */
+  readonly looks: Duplex
+  readonly seen: Duplex
 
   readonly #options: QemuOptions
 
   private constructor(child: ChildProcess, options: QemuOptions) {
     this.#child = child
     this.#options = options
-    const [commands, stdout, stderr] = [3, 4, 5].map(fd => child.stdio[fd] as Duplex)
+    const [commands, stdout, stderr, looks, seen] = [3, 4, 5, 6, 7].map(fd => child.stdio[fd] as Duplex)
     this.commands = commands!
     this.stdout = stdout!
     this.stderr = stderr!
+    this.looks = looks!
+    this.seen = seen!
     // A QEMU that dies resets its sockets; `ended` reports it.
-    for (const stream of [this.commands, this.stdout, this.stderr]) stream.on('error', () => {})
+    for (const stream of [commands, stdout, stderr, looks, seen]) stream!.on('error', () => {})
     let complaints = ''
     child.stderr!.on('data', (bytes: Buffer) => {
       complaints += bytes.toString()
@@ -109,7 +114,7 @@ export class QemuProcess {
   static async boot(options: QemuOptions): Promise<QemuProcess> {
     // With setpriv the kernel ends QEMU when this process ends, however it ends.
     const child = spawn('setpriv', ['--pdeathsig', 'KILL', 'qemu-system-x86_64', ...qemuArguments(options)], {
-      stdio: ['ignore', 'pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
+      stdio: ['ignore', ...Array<'pipe'>(7).fill('pipe')],
     })
     const qemu = new QemuProcess(child, options)
     try {
