@@ -327,11 +327,13 @@ function section(out: Code, id: number, fill: (body: Code) => void): void {
   out.append(body.bytes())
 }
 
-/** How many bytes the locals of a function take before its code. */
-function localsLength({ locals }: FunctionBody): number {
-  const count = new Code()
-  count.u32(locals.length)
-  return count.length + 2 * locals.length
+/** What stands before the code of a function, each local on its own. */
+function writeLocals(out: Code, locals: readonly number[]): void {
+  out.u32(locals.length)
+  for (const local of locals) {
+    out.u32(1)
+    out.byte(local)
+  }
 }
 
 /** The custom section of the branch hinting proposal; engines that do not know it pass over it. */
@@ -341,12 +343,14 @@ function branchHints(out: Code, firstIndex: number, functions: readonly Function
   section(out, 0, body => {
     name(body, 'metadata.code.branch_hint')
     body.u32(hinted.length)
+    const before = new Code()
     for (const { hints, index } of hinted) {
       body.u32(firstIndex + index)
       body.u32(hints.length)
-      const start = localsLength(functions[index]!)
+      before.clear()
+      writeLocals(before, functions[index]!.locals)
       for (const { at, likely } of hints) {
-        body.u32(start + at)
+        body.u32(before.length + at)
         body.byte(1)
         body.byte(likely ? 1 : 0)
       }
@@ -411,11 +415,7 @@ export function buildModule(
     const one = new Code()
     for (const each of functions) {
       one.clear()
-      one.u32(each.locals.length)
-      for (const local of each.locals) {
-        one.u32(1)
-        one.byte(local)
-      }
+      writeLocals(one, each.locals)
       one.append(each.code)
       one.byte(0x0b)
       body.u32(one.length)
