@@ -12,11 +12,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,25 +28,51 @@
 
 static char *const environment[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
 				     "TERM=linux", NULL };
+static const int typed_signals[] = { SIGINT, SIGQUIT, SIGTSTP };
 
-static int run_shell(const char *script)
+static void exec_shell(const char *script)
 {
-	pid_t pid = fork();
-	if (pid == 0) {
-		setsid();
-		ioctl(0, TIOCSCTTY, 1);
-		if (script)
-			execle("/bin/sh", "sh", "-c", script, NULL, environment);
-		else
-			execle("/bin/sh", "sh", NULL, environment);
-		fprintf(stderr, "vitrine-init: /bin/sh: %s\n", strerror(errno));
-		_exit(127);
-	}
+	if (script)
+		execle("/bin/sh", "sh", "-c", script, NULL, environment);
+	else
+		execle("/bin/sh", "sh", NULL, environment);
+	fprintf(stderr, "vitrine-init: /bin/sh: %s\n", strerror(errno));
+	_exit(127);
+}
+
+/* The exit status of a child, as a shell tells it. */
+static int wait_for(pid_t pid)
+{
 	int status = 0;
+	if (pid < 0)
+		return 127;
 	for (pid_t ended; (ended = wait(&status)) != pid;)
 		if (ended < 0 && errno != EINTR)
 			return 127;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/*
+ * Runs the shell in a session of its own on the console. The session is led by a process that does nothing else: when a leader ends, the kernel
+ * hangs its terminal up and throws away what was written and not sent yet, so the leader first waits until all of it is.
+ */
+static int run_shell(const char *script)
+{
+	pid_t leader = fork();
+	if (leader == 0) {
+		setsid();
+		ioctl(0, TIOCSCTTY, 1);
+		pid_t shell = fork();
+		if (shell == 0)
+			exec_shell(script);
+		/* What is typed to end or stop the shell is not meant for its leader. */
+		for (size_t i = 0; i < sizeof typed_signals / sizeof *typed_signals; i++)
+			signal(typed_signals[i], SIG_IGN);
+		int status = wait_for(shell);
+		tcdrain(STDOUT_FILENO);
+		_exit(status);
+	}
+	return wait_for(leader);
 }
 
 static int echo_console(void)
@@ -117,5 +145,6 @@ int main(int argc, char **argv)
 	else
 		how = echo_console();
 	fflush(stdout);
+	tcdrain(STDOUT_FILENO);
 	stop_machine(how);
 }
