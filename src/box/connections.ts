@@ -99,7 +99,7 @@ export class BoxConnections {
       // It was just ending, or being put aside because nobody used it; or it is starting, and not there yet.
       const isEnding = readPending(this.#folder) !== undefined || (await this.#isEnding())
       if (isEnding === false) throw error
-      if (isEnding) await this.vmmEnded()
+      if (isEnding) await this.#vmmEndedOrReplaced()
       else await this.vmmSettled()
       await this.#owner.start()
       return open()
@@ -152,6 +152,15 @@ export class BoxConnections {
    */
   async vmmSettled(): Promise<void> {
     while (this.hasVmm && !(await this.control())) await sleep(POLL_MS)
+  }
+
+  /** Waits until the VMM has ended; or until there is one that goes on, which another process has started meanwhile from the snapshot that the box waits at. */
+  async #vmmEndedOrReplaced(): Promise<void> {
+    while (this.hasVmm) {
+      if (readPending(this.#folder) === undefined && (await this.#isEnding()) === false) return
+      await sleep(POLL_MS)
+    }
+    await this.vmmEnded()
   }
 
   /** Waits until the VMM has ended, which is when its lock is free, and the owner has been told. */
