@@ -24,6 +24,8 @@ import {
   startLoad,
 } from './load.ts'
 
+const SAY_EVERY_MS = 30_000
+
 export interface Extent {
   /** Snapshots and forks, unless VITRINE_SNAPSHOT_ROUNDS and VITRINE_FORKS say otherwise. */
   readonly rounds: number
@@ -119,6 +121,7 @@ export function snapshotTests(runtime: Runtime, usual: Extent): void {
     await using parent = await Box.create({ memoryMib: 128, diskGib: 1 }, runtime)
     await startMemory(parent)
     const secret = (await ask(parent, 'parent')).split(' ')[0]!
+    using _said = count > usual.forks ? sayHowManyRun(runtime) : undefined
     const forks = await parent.fork({ count })
     try {
       const answers = await Promise.all(forks.map((fork, i) => askFork(fork, `input-${i}`)))
@@ -137,6 +140,18 @@ export function snapshotTests(runtime: Runtime, usual: Extent): void {
     expect(await ask(parent, 'parent')).toBe(`${secret} 2 parent`)
     expect(await sh(parent, 'hostname')).toBe(`${parent.name}\n`)
   })
+}
+
+/** A long run says how far it is, and only when it got further: what hangs stays silent, and is ended for it. */
+function sayHowManyRun(runtime: Runtime): Disposable {
+  let said = 0
+  const timer = setInterval(async () => {
+    const running = (await Box.list(runtime)).filter(box => box.state === 'running').length
+    if (running === said) return
+    said = running
+    console.log(`${running} boxes run`)
+  }, SAY_EVERY_MS)
+  return { [Symbol.dispose]: () => clearInterval(timer) }
 }
 
 /** A process that has something in its memory only: a secret of its own, and how often it was asked. */
