@@ -139,6 +139,8 @@ class Births {
 
   /** In a child: they are none of its business. */
   forget(): void {
+    // The set is the nursery's still: nothing is taken out of it.
+    this.#poll.close()
     for (const pipe of this.#pipes) closeSync(pipe)
   }
 }

@@ -22,4 +22,6 @@ export class HostError extends Error {
 
 export const EINTR = constants.errno.EINTR
 export const EAGAIN = constants.errno.EAGAIN
+export const EPERM = constants.errno.EPERM
+export const ENOSYS = constants.errno.ENOSYS
 export const ENXIO = constants.errno.ENXIO

@@ -1,4 +1,4 @@
-import { constants, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { constants, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
@@ -17,8 +17,8 @@ import {
   zeroRange,
 } from './file.ts'
 import { IoVector } from './io-vector.ts'
-import { POLLIN, PollSet } from './poll.ts'
-import { TimerFd } from './timer-fd.ts'
+import { EDGES, POLLIN, PollSet } from './poll.ts'
+import { TimerFd } from './testing/timer-fd.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-host-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -93,6 +93,7 @@ describe('eventfd and poll', () => {
     set.expect(0.01)
     expect(set.wait(1)).toBe(0)
     expect(rung).toBe(2)
+    set.close()
     closeFd(timer.fd)
   })
 
@@ -115,8 +116,102 @@ describe('eventfd and poll', () => {
     expect(set.size).toBe(1)
     signalEventFd(bell)
     expect(set.wait(1000)).toBe(1)
+    set.close()
     closeFd(bell)
     closeFd(quiet)
+  })
+
+  it('tells of edges once, without anybody reading', () => {
+    const bell = createEventFd()
+    const set = new PollSet()
+    let rung = 0
+    set.add(bell, POLLIN | EDGES, () => rung++)
+    const seen: number[] = []
+    for (const signals of [0, 2, 0, 1, 0]) {
+      for (let i = 0; i < signals; i++) signalEventFd(bell)
+      seen.push(set.wait(0))
+    }
+    expect([seen, rung]).toEqual([[0, 1, 0, 1, 0], 2])
+    set.close()
+    closeFd(bell)
+  })
+
+  it('does not take a new descriptor for the one that had its number', () => {
+    const set = new PollSet()
+    const [first, second] = [createEventFd(), createEventFd()]
+    const heard: string[] = []
+    let third = -1
+    const closeAndOpen = (name: string, other: number) => (): void => {
+      heard.push(name)
+      if (third >= 0) return
+      // Both are ready: the other one goes, and its number comes back, before its turn.
+      set.forget(other)
+      closeFd(other)
+      third = createEventFd()
+      expect(third).toBe(other)
+      set.add(third, POLLIN | EDGES, () => heard.push('third'))
+    }
+    set.add(first, POLLIN | EDGES, closeAndOpen('first', second))
+    set.add(second, POLLIN | EDGES, closeAndOpen('second', first))
+    signalEventFd(first)
+    signalEventFd(second)
+    expect(set.wait(0)).toBe(2)
+    expect(heard).toHaveLength(1)
+    signalEventFd(third)
+    expect(set.wait(0)).toBe(1)
+    expect(heard[1]).toBe('third')
+    set.close()
+    for (const fd of [third, third === first ? second : first]) closeFd(fd)
+  })
+
+  it('rings alarms at their moment, once, and not those that were taken back', () => {
+    const set = new PollSet()
+    const rung: string[] = []
+    const [soon, never, gone] = ['soon', 'never', 'gone'].map(name => set.addAlarm(() => rung.push(name)))
+    const now = set.now()
+    soon!.at = now + 5.5
+    never!.at = now + 2
+    never!.at = Number.POSITIVE_INFINITY
+    gone!.at = now + 1
+    set.removeAlarm(gone!)
+    expect(set.wait(0)).toBe(0)
+    expect(set.wait(-1)).toBe(1)
+    expect(rung).toEqual(['soon'])
+    expect(performance.now()).toBeGreaterThanOrEqual(now + 5.5)
+    expect(set.wait(1)).toBe(0)
+    // One that is late rings even where nobody sleeps.
+    soon!.at = now
+    expect(set.wait(0)).toBe(1)
+    expect(rung).toEqual(['soon', 'soon'])
+    set.close()
+  })
+
+  it('has a clock that stands still for as long as a turn takes', () => {
+    const set = new PollSet()
+    let inTurn: number[] = []
+    set.later(() => {
+      const first = set.now()
+      while (performance.now() < first + 2);
+      inTurn = [set.now() - first, performance.now() - first]
+    })
+    set.wait(0)
+    expect(inTurn[0]).toBe(0)
+    expect(inTurn[1]).toBeGreaterThanOrEqual(2)
+    const outside = set.now()
+    while (performance.now() < outside + 1);
+    expect(set.now()).toBeGreaterThan(outside)
+    set.close()
+  })
+
+  it('leaves no descriptor of its own behind', () => {
+    const open = (): number => readdirSync('/proc/self/fd').length
+    const before = open()
+    const set = new PollSet()
+    set.wait(0)
+    expect(open()).toBe(before + 1)
+    set.close()
+    set.close()
+    expect(open()).toBe(before)
   })
 
   it('runs tasks later without sleeping, and others when it would sleep', () => {
@@ -137,6 +232,7 @@ describe('eventfd and poll', () => {
     while (set.wait(0) === 0 && performance.now() < end);
     expect(done.at(-1)).toBe('soon')
     expect(set.wait(0)).toBe(0)
+    set.close()
   })
 
   it('rings by a call where the listener is on this thread', () => {

@@ -77,7 +77,6 @@ export const sys = lookedUpLater({
   madvise: declare<[Pointer, number, number], number>('madvise', 'int', ['void*', 'uint64', 'int']),
   eventfd: declare<[number, number], number>('eventfd', 'int', ['uint32', 'int']),
   poll: declare<[Pointer, number, number], number>('poll', 'int', ['void*', 'uint64', 'int']),
-  ppoll: declare<[Pointer, number, Pointer, null], number>('ppoll', 'int', ['void*', 'uint64', 'void*', 'void*']),
   prctl: declare<[number, number, number, number, number], number>('prctl', 'int', [
     'int',
     'uint64',
@@ -190,6 +189,17 @@ export const allocator = optional({
   /** Gives what it keeps and nobody uses back to the host. */
   trim: declare<[number], number>('malloc_trim', 'int', ['uint64']),
   set: declare<[number, number], number>('mallopt', 'int', ['int', 'int']),
+})
+
+/** epoll_wait() with a timeout in nanoseconds: Linux 5.11, glibc 2.35. */
+export const preciseWait = optional({
+  epoll_pwait2: declare<[number, Pointer, number, Pointer, null], number>('epoll_pwait2', 'int', [
+    'int',
+    'void*',
+    'int',
+    'void*',
+    'void*',
+  ]),
 })
 
 /** Node's event loop, through the functions that Node exports to native addons. */

@@ -10,7 +10,7 @@ import { createEventFd, drainEventFd, signalEventFd } from './event-fd.ts'
 import { closeFd } from './file.ts'
 import { MainLoop } from './main-loop.ts'
 import { POLLIN } from './poll.ts'
-import { TimerFd } from './timer-fd.ts'
+import { TimerFd } from './testing/timer-fd.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'vitrine-loop-'))
 afterAll(() => rmSync(folder, { recursive: true }))

@@ -2,13 +2,14 @@
  * Node's event loop, a guest and its devices on one thread: what a machine of one vCPU needs no other threads for. A thread
  * costs 8 MiB and 20 ms, and to wake one takes longer than most of what it would then do.
  *
- *   round:   work.turn() ── nothing to do? ──> poll() over devices and libuv's own descriptor, until the next timer of either
+ *   round:   work.turn() ── nothing to do? ──> wait over devices and libuv's own descriptor, until the next timer of either
  *              ^──────── devices' handlers <────┘    └── libuv has something: the round ends, libuv runs, the next round begins
  *
  * Between rounds libuv makes one pass of its own; a byte in a pipe brings us back, from within its polling phase. It takes in what JavaScript
  * registered only at its next pass, so a round may sleep only if no other callback ran in the pass that led to it.
  */
 import { type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import { createEventFd, drainEventFd } from './event-fd.ts'
 import { closeFd } from './file.ts'
 import { check, sys, uv } from './libc.ts'
@@ -156,6 +157,7 @@ export class MainLoop {
   close(): void {
     if (this.#closed) return
     this.#closed = true
+    for (const set of [this.poll, this.#quiet]) set.close()
     if (this.#wakeFd !== undefined) closeFd(this.#wakeFd)
     this.#bell.destroy()
     closeFd(this.#bellFd)

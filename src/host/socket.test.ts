@@ -1,10 +1,10 @@
-/** The layouts and numbers of src/host/socket.ts, epoll.ts and tap.ts against the C headers of this host. */
+/** The layouts and numbers of src/host/socket.ts, poll.ts and tap.ts against the C headers of this host. */
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { EVENT_DATA, EVENT_SIZE } from './epoll.ts'
+import { EVENT_DATA, EVENT_SIZE } from './poll.ts'
 import { MSGHDR, SOCKADDR_IN, SOCKADDR_IN6, socketAddress } from './socket.ts'
 import { IFREQ, TUNSETIFF, TUNSETOFFLOAD } from './tap.ts'
 

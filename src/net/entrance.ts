@@ -31,7 +31,6 @@ class Visitor implements EdgeSource {
   readonly fd: number
   readonly header = new Uint8Array(HEADER_BYTES)
   filled = 0
-  tag = -1
 
   constructor(entrance: Entrance, fd: number) {
     this.#entrance = entrance
@@ -49,7 +48,6 @@ export class Entrance implements EdgeSource {
   readonly #udp: UdpFlows
   readonly #options: EntranceOptions
   readonly #fd: number
-  readonly #tag: number
   readonly #waiting = new Set<Visitor>()
 
   constructor(core: NetCore, tcp: Tcp, udp: UdpFlows, options: EntranceOptions) {
@@ -58,7 +56,7 @@ export class Entrance implements EdgeSource {
     this.#udp = udp
     this.#options = options
     this.#fd = listenUnix(options.path, BACKLOG, options.protocol === 'tcp' ? SOCK_STREAM : SOCK_SEQPACKET)
-    this.#tag = core.watch(this.#fd, this)
+    core.watch(this.#fd, this)
   }
 
   onEdge(): void {
@@ -72,7 +70,7 @@ export class Entrance implements EdgeSource {
       }
       const visitor = new Visitor(this, fd)
       this.#waiting.add(visitor)
-      visitor.tag = this.#core.watch(fd, visitor)
+      this.#core.watch(fd, visitor)
       this.onVisitor(visitor)
     }
     // More may wait in the backlog, and no edge will tell.
@@ -86,7 +84,7 @@ export class Entrance implements EdgeSource {
     visitor.filled += Math.max(got, 0)
     if (got > 0 && visitor.filled < HEADER_BYTES && this.#options.protocol === 'tcp') return
     this.#waiting.delete(visitor)
-    this.#core.unwatch(visitor.fd, visitor.tag)
+    this.#core.unwatch(visitor.fd)
     const wish = visitor.filled === HEADER_BYTES ? readVisitorHeader(visitor.header) : undefined
     const from = this.#options.from ?? wish?.from
     const welcome = from !== undefined && (this.#options.mayComeFrom?.(from) ?? true)
@@ -99,12 +97,12 @@ export class Entrance implements EdgeSource {
   }
 
   close(): void {
-    for (const { fd, tag } of this.#waiting) {
-      this.#core.unwatch(fd, tag)
+    for (const { fd } of this.#waiting) {
+      this.#core.unwatch(fd)
       closeFd(fd)
     }
     this.#waiting.clear()
-    this.#core.unwatch(this.#fd, this.#tag)
+    this.#core.unwatch(this.#fd)
     closeFd(this.#fd)
     try {
       unlinkSync(this.#options.path)

@@ -24,7 +24,6 @@ class PingFlow implements ChainedFlow, EdgeSource {
   readonly remote: Uint8Array
   readonly remotePort = 0
   nextInBucket: ChainedFlow | undefined
-  tag = -1
   lastUsed = 0
   readonly fd: number
   readonly #pings: Pings
@@ -69,7 +68,7 @@ export class Pings {
       }
       if (this.#table.full) this.#evict()
       flow = new PingFlow(this, fd, guest.slice(), id, remote.slice())
-      flow.tag = this.#core.watch(fd, flow)
+      this.#core.watch(fd, flow)
       this.#table.add(flow)
     }
     flow.lastUsed = this.#core.clock()
@@ -111,7 +110,7 @@ export class Pings {
 
   #end(flow: PingFlow): void {
     this.#table.remove(flow)
-    this.#core.unwatch(flow.fd, flow.tag)
+    this.#core.unwatch(flow.fd)
     closeFd(flow.fd)
   }
 

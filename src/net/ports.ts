@@ -44,7 +44,6 @@ class TcpListener implements PortListener {
   readonly #core: NetCore
   readonly #tcp: Tcp
   readonly #fd: number
-  readonly #tag: number
   readonly #peer = new PeerAddress()
 
   constructor(core: NetCore, tcp: Tcp, fd: number, open: OpenPort) {
@@ -52,7 +51,7 @@ class TcpListener implements PortListener {
     this.#tcp = tcp
     this.#fd = fd
     this.open = open
-    this.#tag = core.watch(fd, this)
+    core.watch(fd, this)
   }
 
   onEdge(): void {
@@ -67,7 +66,7 @@ class TcpListener implements PortListener {
   }
 
   close(): void {
-    this.#core.unwatch(this.#fd, this.#tag)
+    this.#core.unwatch(this.#fd)
     closeFd(this.#fd)
   }
 }
@@ -78,7 +77,6 @@ class UdpListener implements PortListener {
   readonly #core: NetCore
   readonly #udp: UdpFlows
   readonly #fd: number
-  readonly #tag: number
   readonly #from = new PeerAddress()
   readonly #peers: { readonly address: Uint8Array; readonly port: number }[] = []
   readonly firstPort: number
@@ -90,7 +88,7 @@ class UdpListener implements PortListener {
     this.#fd = fd
     this.open = open
     this.firstPort = firstPort
-    this.#tag = core.watch(fd, this)
+    core.watch(fd, this)
   }
 
   onEdge(): void {
@@ -126,7 +124,7 @@ class UdpListener implements PortListener {
   }
 
   close(): void {
-    this.#core.unwatch(this.#fd, this.#tag)
+    this.#core.unwatch(this.#fd)
     closeFd(this.#fd)
   }
 }
@@ -136,7 +134,6 @@ class UnixListener implements EdgeSource {
   readonly #core: NetCore
   readonly #tcp: Tcp
   readonly #fd: number
-  readonly #tag: number
   readonly guest: number
   readonly #path: string
 
@@ -146,7 +143,7 @@ class UnixListener implements EdgeSource {
     this.guest = guest
     this.#path = path
     this.#fd = listenUnix(path)
-    this.#tag = core.watch(this.#fd, this)
+    core.watch(this.#fd, this)
   }
 
   onEdge(): void {
@@ -156,7 +153,7 @@ class UnixListener implements EdgeSource {
   }
 
   close(): void {
-    this.#core.unwatch(this.#fd, this.#tag)
+    this.#core.unwatch(this.#fd)
     closeFd(this.#fd)
     try {
       unlinkSync(this.#path)

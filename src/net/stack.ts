@@ -92,11 +92,11 @@ export class NetworkStack {
   #idle = false
 
   constructor(description: NetworkDescription = {}, options: StackOptions = {}) {
-    const clock = options.clock ?? (() => performance.now())
+    this.core = new NetCore(description.mtu ?? 1500, options.clock)
+    const { clock } = this.core
     this.policy = new Policy(description.policy ?? 'full', clock)
     const resolvers = description.resolvers?.map(parseAddress) ?? hostResolvers()
     this.denials = new Denials(description.denialLog)
-    this.core = new NetCore(description.mtu ?? 1500, clock)
     this.core.writer.macs.gateway.set(parseMac(GUEST_NETWORK.gatewayMac))
     this.#ownMac = description.guestMac === undefined ? undefined : parseMac(description.guestMac)
     this.guestNamed()
@@ -451,7 +451,6 @@ export class NetworkStack {
     this.ports.close()
     this.#entrance?.close()
     this.neighbours.close()
-    this.core.close()
     this.#pcap?.close()
     this.denials.close()
   }

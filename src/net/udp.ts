@@ -26,7 +26,6 @@ export class UdpFlow implements ChainedFlow, EdgeSource {
   readonly remotePort: number
   nextInBucket: ChainedFlow | undefined
   fd = -1
-  tag = -1
   /** Another guest's end, by a Unix socket. */
   unix = false
   lastUsed = 0
@@ -74,7 +73,7 @@ export class UdpFlows {
     }
     const failure = connectSocket(flow.fd, target, remotePort)
     if (failure < 0) this.#unreachable(flow, -failure)
-    flow.tag = this.#core.watch(flow.fd, flow)
+    this.#core.watch(flow.fd, flow)
     this.table.add(flow)
     this.#core.counters.udpFlows++
     this.#core.wakeAt(this.#core.clock() + IDLE_MS)
@@ -90,7 +89,7 @@ export class UdpFlows {
     flow.fd = fd
     flow.unix = true
     flow.lastUsed = this.#core.clock()
-    flow.tag = this.#core.watch(fd, flow)
+    this.#core.watch(fd, flow)
     this.table.add(flow)
     this.#core.counters.udpFlows++
     this.#core.wakeAt(flow.lastUsed + IDLE_MS)
@@ -172,7 +171,7 @@ export class UdpFlows {
   end(flow: UdpFlow): void {
     if (!this.table.all.has(flow)) return
     this.table.remove(flow)
-    this.#core.unwatch(flow.fd, flow.tag)
+    this.#core.unwatch(flow.fd)
     closeFd(flow.fd)
   }
 

@@ -1,3 +1,6 @@
+// Imported, for the global of that name is an accessor, which takes half as long as the reading.
+import { performance } from 'node:perf_hooks'
+
 /** The host's clock as the vCPUs of one machine see it: nanoseconds since the machine was created, on every thread. */
 export type Clock = () => number
 

@@ -286,5 +286,6 @@ describe('devices that share a worker', () => {
       expect(other.works()).toBe(true)
       other.close()
     }
+    poll.close()
   })
 })

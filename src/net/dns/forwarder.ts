@@ -52,7 +52,6 @@ class Pending implements EdgeSource {
   readonly guestId: number
   id = 0
   fd = -1
-  tag = -1
   tries = 0
   deadline = 0
   /** Over TCP now, because the answer, `cut`, was not all of it. */
@@ -194,7 +193,7 @@ export class DnsForwarder {
       pending.fd = tryOpenSocket(resolver, SOCK_DGRAM)
       if (pending.fd < 0) continue
       if (connectSocket(pending.fd, resolver, this.port) === 0) {
-        pending.tag = this.#core.watch(pending.fd, pending)
+        this.#core.watch(pending.fd, pending)
         if (writeSocketBytes(pending.fd, pending.query) > 0) {
           pending.deadline = this.#core.clock() + TRY_MS
           this.#core.wakeAt(pending.deadline)
@@ -256,7 +255,7 @@ export class DnsForwarder {
       this.#finish(pending, pending.cut!)
       return
     }
-    pending.tag = this.#core.watch(pending.fd, pending)
+    this.#core.watch(pending.fd, pending)
     pending.deadline = this.#core.clock() + TCP_TRY_MS
     this.#core.wakeAt(pending.deadline)
   }
@@ -296,10 +295,9 @@ export class DnsForwarder {
 
   #closeSocket(pending: Pending): void {
     if (pending.fd < 0) return
-    if (pending.tag >= 0) this.#core.unwatch(pending.fd, pending.tag)
+    this.#core.unwatch(pending.fd)
     closeFd(pending.fd)
     pending.fd = -1
-    pending.tag = -1
   }
 
   onTimer(now: number): void {

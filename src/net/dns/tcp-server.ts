@@ -17,7 +17,6 @@ export class DnsSession implements EdgeSource {
   readonly fd: number
   readonly buffer = new Uint8Array(2 + MAX_QUERY)
   filled = 0
-  tag = -1
   open = 0
   closed = false
   lastUsed = 0
@@ -58,7 +57,7 @@ export class DnsTcpServer {
     const pair = this.#sessions.size < MAX_SESSIONS ? unixPair() : undefined
     if (pair === undefined) return -1
     const session = new DnsSession(this, pair[1])
-    session.tag = this.#core.watch(session.fd, session)
+    this.#core.watch(session.fd, session)
     session.lastUsed = this.#core.clock()
     this.#sessions.add(session)
     this.#core.wakeAt(session.lastUsed + IDLE_MS)
@@ -105,7 +104,7 @@ export class DnsTcpServer {
     if (session.closed) return
     session.closed = true
     this.#sessions.delete(session)
-    this.#core.unwatch(session.fd, session.tag)
+    this.#core.unwatch(session.fd)
     closeFd(session.fd)
   }
 

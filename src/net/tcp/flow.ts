@@ -4,6 +4,7 @@ import type { ChainedFlow } from '../flow-table.ts'
 import { HeldData, type MemoryPool } from './held-data.ts'
 import { Ranges } from './ranges.ts'
 import { RoundTrip } from './rtt.ts'
+import { TakenData } from './taken-data.ts'
 
 /** The host socket is not connected yet; the guest's SYN waits for its answer. */
 export const CONNECTING = 0
@@ -31,6 +32,10 @@ export const STATE_NAMES = [
   'closed',
 ] as const
 
+/** Whether the kernel keeps an offset for peeks was not asked yet, or it keeps none. */
+export const NOT_ASKED = -2
+export const NO_OFFSET = -1
+
 /** Ranges that the guest can say it has. */
 const MAX_SACKED = 16
 
@@ -45,7 +50,6 @@ export class TcpFlow implements ChainedFlow, EdgeSource {
   queued = false
   state = CONNECTING
   fd = -1
-  tag = -1
   readonly #onEdge: (flow: TcpFlow, events: number) => void
 
   // Towards the guest (3.3.1: SND).
@@ -97,15 +101,19 @@ export class TcpFlow implements ChainedFlow, EdgeSource {
   unix = false
   /** The byte that says that the other end's guest has taken the connection is still to be read, or written. */
   greeting: 'none' | 'read' | 'write' = 'none'
-  connected = false
   /** It took less than it was given; an edge tells when it takes more. */
   blocked = false
-  /** Bytes in its receive queue, those in flight to the guest included. */
+  /** What was taken from it already. */
+  readonly taken = new TakenData()
+  /** Bytes taken and in its receive queue, those in flight to the guest included. */
   available = 0
   ended = false
   writeEnded = false
-  /** Where the kernel peeks next; -1: it keeps no offset for this socket. */
-  peekOffset = -1
+  /** Where the kernel peeks next in its receive queue, or one of the two above. */
+  peekOffset = NOT_ASKED
+  /** The kernel was told to send little at once, and to ask a silent peer whether it is still there. */
+  hurries = false
+  asksPeer = false
 
   // Timers.
   readonly roundTrip = new RoundTrip()
@@ -115,6 +123,7 @@ export class TcpFlow implements ChainedFlow, EdgeSource {
   timedAt = 0
   retries = 0
   lastHeard = 0
+  openedAt = 0
 
   // Seen from outside.
   bytesFromGuest = 0

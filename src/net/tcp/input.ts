@@ -1,6 +1,6 @@
 /** What comes from the guest: RFC 9293, section 3.10.7, with the checks of RFC 5961 and SACK of RFC 2018. */
 import { IoVector } from '../../host/io-vector.ts'
-import { discardBytes, finishWriting, takeBytes, writeSocket, writeSocketBytes } from '../../host/socket.ts'
+import { discardBytes, finishWriting, noDelay, takeBytes, writeSocket, writeSocketBytes } from '../../host/socket.ts'
 import type { NetCore } from '../core.ts'
 import type { TcpFlow } from './flow.ts'
 import * as state from './flow.ts'
@@ -11,6 +11,8 @@ import { ACK, advance, distance, FIN, RST, type Segment, SYN } from './segment.t
 const EAGAIN = 11
 const EINTR = 4
 const DUPLICATES = 3
+/** What any path takes in one segment. */
+const SMALLEST_MSS = 512
 const TIME_WAIT_MS = 2000
 const CHALLENGES_PER_SECOND = 100
 /** What whoever came through an entrance reads first: the guest has taken the connection. */
@@ -201,7 +203,8 @@ export class TcpInput {
     const newer = distance(segment.sequence, flow.windowSequence)
     if (newer < 0 || (newer === 0 && distance(segment.acknowledgment, flow.windowAcknowledgment) < 0)) return
     const opened = flow.window === 0
-    flow.window = segment.window * 2 ** Math.max(flow.scale, 0)
+    // At most 14 (RFC 7323, 2.3): it fits.
+    flow.window = segment.window << Math.max(flow.scale, 0)
     if (flow.window > flow.largestWindow) flow.largestWindow = flow.window
     flow.windowSequence = segment.sequence
     flow.windowAcknowledgment = segment.acknowledgment
@@ -224,13 +227,11 @@ export class TcpInput {
     const finAcked = flow.finSent && acknowledgment === flow.highest
     const bytes = acked - (finAcked ? 1 : 0)
     if (bytes > 0) {
-      const gone = flow.unix ? takeBytes(flow.fd, bytes) : discardBytes(flow.fd, bytes)
-      if (gone !== bytes) {
+      if (!this.#discard(flow, bytes)) {
         this.#ends.fail(flow)
         return false
       }
       flow.available -= bytes
-      if (flow.peekOffset >= 0) flow.peekOffset = Math.max(0, flow.peekOffset - bytes)
     }
     flow.unacknowledged = acknowledgment
     if (distance(flow.next, acknowledgment) < 0) flow.next = acknowledgment
@@ -250,6 +251,16 @@ export class TcpInput {
     if (flow.deadline !== 0) this.#core.wakeAt(flow.deadline)
     if (finAcked) this.#finAcknowledged(flow)
     return flow.state !== state.CLOSED
+  }
+
+  /** False: the socket does not have them any more. */
+  #discard(flow: TcpFlow, bytes: number): boolean {
+    const taken = Math.min(bytes, flow.taken.length)
+    if (taken > 0) flow.taken.drop(taken)
+    const queued = bytes - taken
+    if (queued === 0) return true
+    if (flow.peekOffset >= 0) flow.peekOffset = Math.max(0, flow.peekOffset - queued)
+    return (flow.unix ? takeBytes(flow.fd, queued) : discardBytes(flow.fd, queued)) === queued
   }
 
   #finAcknowledged(flow: TcpFlow): void {
@@ -310,6 +321,8 @@ export class TcpInput {
     if (flow.held.isEmpty && !flow.blocked) {
       if (this.#payload?.memory !== frame.memory) this.#payload = new IoVector(frame.memory)
       this.#payload.setToRangeOf(frame, from, length)
+      // The first little can wait for nothing that would be in flight before it (RFC 9293, 3.7.4).
+      if (!flow.hurries && (flow.bytesFromGuest > 0 || length > SMALLEST_MSS)) this.#hurry(flow)
       const written = writeSocket(flow.fd, this.#payload)
       if (written < 0 && written !== -EAGAIN && written !== -EINTR) {
         this.#ends.fail(flow)
@@ -330,8 +343,14 @@ export class TcpInput {
     if (!flow.blocked) this.drain(flow)
   }
 
+  #hurry(flow: TcpFlow): void {
+    flow.hurries = true
+    noDelay(flow.fd)
+  }
+
   /** Gives held data to the host socket, until it takes no more. */
   drain(flow: TcpFlow): void {
+    if (flow.held.length > 0 && !flow.hurries) this.#hurry(flow)
     while (flow.held.length > 0) {
       const piece = flow.held.first
       const written = writeSocketBytes(flow.fd, piece)

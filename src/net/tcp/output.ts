@@ -7,7 +7,7 @@ import { IoVector } from '../../host/io-vector.ts'
 import { PeekReader, setPeekOffset } from '../../host/socket.ts'
 import { isMapped } from '../addresses.ts'
 import { invert, pseudoSum, sumVector } from '../checksum.ts'
-import type { NetCore } from '../core.ts'
+import type { NetAlarm, NetCore } from '../core.ts'
 import {
   ALL_OFFLOADS,
   GSO_NONE,
@@ -19,7 +19,18 @@ import {
 } from '../link.ts'
 import { PROTOCOL_TCP } from '../packet.ts'
 import { FrameWriter, HOP_LIMIT, writeHeaders } from '../writer.ts'
-import { CLOSE_WAIT, CLOSED, CLOSING, ESTABLISHED, FIN_WAIT_1, LAST_ACK, SYN_SENT, type TcpFlow } from './flow.ts'
+import {
+  CLOSE_WAIT,
+  CLOSED,
+  CLOSING,
+  ESTABLISHED,
+  FIN_WAIT_1,
+  LAST_ACK,
+  NO_OFFSET,
+  NOT_ASKED,
+  SYN_SENT,
+  type TcpFlow,
+} from './flow.ts'
 import { WINDOW } from './held-data.ts'
 import { ACK, advance, distance, FIN, MAX_SACK, PSH, RST, SYN, TCP_HEADER } from './segment.ts'
 
@@ -39,9 +50,13 @@ const DISTRUST = 16
 
 export class TcpOutput {
   readonly #core: NetCore
+  readonly #kernelOffsets: boolean
   #first: TcpFlow | undefined
   #last: TcpFlow | undefined
+  /** Whose acknowledgment waits, and perhaps some that have been answered since; how many wait. */
   readonly #later: TcpFlow[] = []
+  #owed = 0
+  readonly #alarm: NetAlarm
   /** Which remotes answered promptly, by a hash: a new connection to one of them begins with that. */
   readonly #promptRemotes = new Uint8Array(REMEMBERED)
   // The segment that was decided on.
@@ -54,12 +69,16 @@ export class TcpOutput {
   readonly #view = new DataView(this.#header.buffer)
   readonly #reader = new PeekReader(1024, MAX_SKIP)
   #payload: IoVector | undefined
+  /** What of it is behind all that was taken. */
+  #rest: IoVector | undefined
   offloads: GuestOffloads = ALL_OFFLOADS
   /** A host socket turned out to be broken when it was read. */
   onBroken: (flow: TcpFlow) => void = () => {}
 
-  constructor(core: NetCore) {
+  constructor(core: NetCore, kernelOffsets: boolean) {
     this.#core = core
+    this.#kernelOffsets = kernelOffsets
+    this.#alarm = core.addAlarm(now => this.onTimer(now))
   }
 
   /** The flow may have something to say. */
@@ -80,11 +99,25 @@ export class TcpOutput {
   /** As `acknowledge`, unless a segment with data goes before a timer rings. */
   acknowledgeLater(flow: TcpFlow): void {
     this.#core.expect(EAGER_MS)
-    if (flow.reportBy === 0) flow.reportBy = flow.lastHeard + PROMPT_MS
+    if (flow.reportBy === 0) {
+      flow.reportBy = flow.lastHeard + PROMPT_MS
+      this.#owed++
+      this.#alarm.set(flow.reportBy)
+    }
     if (flow.acknowledgeLater) return
     flow.acknowledgeLater = true
     this.#later.push(flow)
-    this.#core.wakeAt(flow.reportBy)
+  }
+
+  /** The guest hears of all that came, or never will. */
+  #settled(flow: TcpFlow): void {
+    if (flow.reportBy === 0) return
+    flow.reportBy = 0
+    if (--this.#owed > 0) return
+    // Most answers come in time: the alarm would ring for nothing.
+    this.#alarm.clear()
+    for (const each of this.#later) each.acknowledgeLater = false
+    this.#later.length = 0
   }
 
   /** A timer rang: what has waited long enough waits no longer. */
@@ -94,7 +127,7 @@ export class TcpOutput {
     for (const flow of flows) {
       if (now < flow.reportBy && flow.state !== CLOSED) {
         flows[kept++] = flow
-        this.#core.wakeAt(flow.reportBy)
+        this.#alarm.set(flow.reportBy)
         continue
       }
       flow.acknowledgeLater = false
@@ -137,6 +170,7 @@ export class TcpOutput {
 
   /** A flow that has ended says nothing more. */
   forget(flow: TcpFlow): void {
+    this.#settled(flow)
     if (this.#flow === flow) this.#flow = undefined
   }
 
@@ -182,7 +216,11 @@ export class TcpOutput {
     const inFlight = distance(flow.next, flow.unacknowledged)
     const finDone = flow.finSent && flow.next === flow.highest
     if (finDone) return false
-    const limit = Math.min(flow.window, flow.congestion, flow.peekOffset < 0 ? MAX_SKIP : Number.POSITIVE_INFINITY)
+    const limit = Math.min(
+      flow.window,
+      flow.congestion,
+      flow.peekOffset === NO_OFFSET ? MAX_SKIP : Number.POSITIVE_INFINITY,
+    )
     const waiting = Math.max(0, flow.available - inFlight)
     const room = limit - inFlight
     const gso = isMapped(flow.remote) ? this.offloads.segments4 : this.offloads.segments6
@@ -242,7 +280,7 @@ export class TcpOutput {
     if (length > 0) {
       if (this.#payload?.memory !== into.memory) this.#payload = new IoVector(into.memory)
       this.#payload.setToRangeOf(into, headers, length)
-      const got = this.#peek(flow, this.#payload)
+      const got = this.#read(flow, this.#payload)
       if (got < length) {
         // The socket had less than it said, for its connection broke: the rest of the frame is padding.
         length = Math.max(got, 0)
@@ -261,8 +299,22 @@ export class TcpOutput {
     return FrameWriter.transportAt(flow.remote) + TCP_HEADER + this.#sackBytes(flow)
   }
 
-  #peek(flow: TcpFlow, payload: IoVector): number {
+  #read(flow: TcpFlow, payload: IoVector): number {
     const offset = distance(this.#sequence, flow.unacknowledged)
+    const { taken } = flow
+    if (offset >= taken.length) return this.#peek(flow, payload, offset - taken.length)
+    const done = taken.copyTo(payload, offset)
+    const left = payload.byteLength - done
+    if (left === 0) return done
+    if (this.#rest?.memory !== payload.memory) this.#rest = new IoVector(payload.memory)
+    this.#rest.setToRangeOf(payload, done, left)
+    return done + Math.max(this.#peek(flow, this.#rest, 0), 0)
+  }
+
+  #peek(flow: TcpFlow, payload: IoVector, offset: number): number {
+    if (flow.peekOffset === NOT_ASKED && offset > 0) {
+      flow.peekOffset = this.#kernelOffsets && setPeekOffset(flow.fd, offset) ? offset : NO_OFFSET
+    }
     if (flow.peekOffset < 0) return this.#reader.peek(flow.fd, payload, offset)
     if (flow.peekOffset !== offset) setPeekOffset(flow.fd, offset)
     const got = this.#reader.peek(flow.fd, payload, 0)
@@ -328,7 +380,7 @@ export class TcpOutput {
     view.setUint16(at + 18, 0)
     flow.acknowledge = false
     flow.unreported = 0
-    flow.reportBy = 0
+    this.#settled(flow)
   }
 
   /** The range that changed last, then the others from the left (RFC 2018, 4). */

@@ -245,6 +245,51 @@ describe('TCP, rule by rule', () => {
     expect(theFlow().available).toBe(0)
   })
 
+  it('sends again what it took from the host already, in part or with what came behind it', async () => {
+    await open()
+    host!.write('little')
+    expect((await guest.until(has('P'))).at(-1)).toMatchObject({ seq: ack, data: 'little' })
+    // The host has more to say while the guest has acknowledged nothing: that stays in the host's socket.
+    const more = 'more'.repeat(1000)
+    host!.write(more)
+    await guest.turn(() => theFlow().available === 4006)
+    expect(theFlow().taken.length).toBe(6)
+    guest.segments()
+    // All of it is lost, and goes again in segments that know no border between the two.
+    guest.later(theFlow().deadline - guest.now)
+    expect(guest.segments()[0]).toMatchObject({ seq: ack, data: `little${more}`.slice(0, 1460) })
+    ack = (ack + 4) >>> 0
+    send({})
+    expect([theFlow().taken.length, theFlow().available]).toEqual([2, 4002])
+    guest.segments()
+    guest.later(theFlow().deadline - guest.now)
+    expect(guest.segments()[0]).toMatchObject({ seq: ack, data: `le${more}`.slice(0, 1460) })
+    ack = (ack + 1000) >>> 0
+    send({})
+    expect([theFlow().taken.length, theFlow().available]).toEqual([0, 3002])
+    send({ ack: (ack + 3002) >>> 0 })
+    host!.end()
+    await guest.until(has('F'))
+    expect([theFlow().available, theFlow().ended]).toEqual([0, true])
+  })
+
+  it('takes no more than a little, and all of what is more than that arrives', async () => {
+    await open()
+    const text = Array.from({ length: 2000 }, (_, i) => String(i).padStart(4, '0')).join('')
+    host!.end(text)
+    let seen = ''
+    await guest.turn(() => {
+      for (const { seq: at, data, flags } of guest.segments()) {
+        expect((at - ack) >>> 0).toBe(seen.length)
+        seen += data
+        if (flags.includes('F')) return true
+      }
+      return false
+    })
+    expect(theFlow().taken.length).toBeLessThanOrEqual(2048)
+    expect(seen).toBe(text)
+  })
+
   it('waits for a closed window, asks whether it is open, and goes on (3.8.6.1)', async () => {
     await open(0)
     host!.write('waiting')

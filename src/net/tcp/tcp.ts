@@ -1,18 +1,16 @@
 /** All TCP connections of one guest: how they begin and end, and what their host sockets and timers do. */
 import { randomInt } from 'node:crypto'
-import { EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP } from '../../host/epoll.ts'
 import { closeFd } from '../../host/file.ts'
 import type { IoVector } from '../../host/io-vector.ts'
+import { POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP } from '../../host/poll.ts'
 import {
   abortSocket,
   connectSocket,
   EINPROGRESS,
   keepAlive,
-  noDelay,
   readableBytes,
   readSocketBytes,
   SOCK_STREAM,
-  setPeekOffset,
   socketError,
   tryOpenSocket,
 } from '../../host/socket.ts'
@@ -26,6 +24,7 @@ import { MemoryPool } from './held-data.ts'
 import { type FlowEnds, TcpInput } from './input.ts'
 import { TcpOutput } from './output.ts'
 import { ACK, advance, distance, RST, Segment, SYN, TCP_HEADER } from './segment.ts'
+import { MOST_TAKEN } from './taken-data.ts'
 
 const MAX_FLOWS = 4096
 const HELD_LIMIT = 64 << 20
@@ -59,17 +58,15 @@ export class Tcp implements FlowEnds {
   readonly #segment = new Segment()
   readonly #pool = new MemoryPool(HELD_LIMIT)
   readonly #route: Route
-  readonly #kernelOffsets: boolean
   readonly table = new FlowTable<TcpFlow>(MAX_FLOWS)
   readonly #greeting = new Uint8Array(1)
   #nextPort = EPHEMERAL
   readonly #onEdge = (flow: TcpFlow, events: number): void => this.#edge(flow, events)
 
   constructor(core: NetCore, route: Route, kernelOffsets = true) {
-    this.#kernelOffsets = kernelOffsets
     this.#core = core
     this.#route = route
-    this.output = new TcpOutput(core)
+    this.output = new TcpOutput(core, kernelOffsets)
     this.output.onBroken = flow => this.fail(flow)
     this.#input = new TcpInput(core, this.output, this)
   }
@@ -124,7 +121,6 @@ export class Tcp implements FlowEnds {
       flow.greeting = target.greets ? 'read' : 'none'
       return
     }
-    keepAlive(fd)
     const result = connectSocket(fd, target.address, target.port)
     // A loopback connects at once.
     if (result === 0) this.#connected(flow)
@@ -134,14 +130,14 @@ export class Tcp implements FlowEnds {
   #make(fd: number, guest: Uint8Array, guestPort: number, remote: Uint8Array, remotePort: number): TcpFlow {
     const flow = new TcpFlow(guest, guestPort, remote, remotePort, this.#pool, this.#onEdge)
     flow.fd = fd
-    noDelay(fd)
-    flow.tag = this.#core.watch(fd, flow)
+    this.#core.watch(fd, flow)
     // RFC 6528 asks for numbers that cannot be guessed.
     flow.initialSend = randomInt(0x1_0000_0000)
     flow.unacknowledged = flow.initialSend
     flow.next = advance(flow.initialSend, 1)
     flow.highest = flow.next
     flow.lastHeard = this.#core.clock()
+    flow.openedAt = flow.lastHeard
     this.table.add(flow)
     this.#core.wakeAt(flow.lastHeard + KEEP_ALIVE_LOOK_MS)
     this.#core.counters.tcpOpened++
@@ -173,7 +169,6 @@ export class Tcp implements FlowEnds {
     flow.scale = 0
     flow.sackPermitted = true
     flow.state = state.SYN_SENT
-    this.#hostConnected(flow)
     this.output.sendControl(flow, SYN, flow.initialSend)
     this.#arm(flow, flow.roundTrip.timeout)
     return true
@@ -184,15 +179,10 @@ export class Tcp implements FlowEnds {
     this.#core.wakeAt(flow.deadline)
   }
 
-  #hostConnected(flow: TcpFlow): void {
-    flow.connected = true
-    flow.peekOffset = this.#kernelOffsets && setPeekOffset(flow.fd, 0) ? 0 : -1
-  }
-
   #edge(flow: TcpFlow, events: number): void {
     if (flow.state === state.CLOSED) return
     if (flow.state === state.CONNECTING) {
-      if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) === 0) return
+      if ((events & (POLLOUT | POLLERR | POLLHUP)) === 0) return
       const errno = flow.greeting === 'read' ? this.#greeted(flow) : socketError(flow.fd)
       if (errno === EAGAIN) return
       if (errno !== 0) {
@@ -201,24 +191,40 @@ export class Tcp implements FlowEnds {
       }
       this.#connected(flow)
     }
-    if ((events & EPOLLERR) !== 0 && socketError(flow.fd) !== 0) {
+    if ((events & POLLERR) !== 0 && socketError(flow.fd) !== 0) {
       this.fail(flow)
       return
     }
-    if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) !== 0) {
-      flow.available = Math.max(0, readableBytes(flow.fd))
-      if ((events & (EPOLLRDHUP | EPOLLHUP)) !== 0) flow.ended = true
+    if ((events & (POLLIN | POLLRDHUP | POLLHUP)) !== 0) {
+      if (!this.#look(flow)) {
+        this.fail(flow)
+        return
+      }
+      if ((events & (POLLRDHUP | POLLHUP)) !== 0) flow.ended = true
       this.output.enqueue(flow)
     }
-    if ((events & EPOLLOUT) !== 0 && flow.blocked) {
+    if ((events & POLLOUT) !== 0 && flow.blocked) {
       flow.blocked = false
       this.#input.drain(flow)
     }
   }
 
+  /** Sees what the socket has now; false: it is broken. */
+  #look(flow: TcpFlow): boolean {
+    // Behind a silence it is often little, and all.
+    if (flow.available === 0) {
+      const got = flow.taken.take(flow.fd)
+      if (got === 0) flow.ended = true
+      if (got < 0) return got === -EAGAIN
+      flow.available = got
+      if (got < MOST_TAKEN) return true
+    }
+    flow.available = flow.taken.length + Math.max(0, readableBytes(flow.fd))
+    return true
+  }
+
   /** The host's end is there: the guest's SYN is answered. */
   #connected(flow: TcpFlow): void {
-    this.#hostConnected(flow)
     flow.state = state.SYN_RECEIVED
     this.output.sendControl(flow, SYN | ACK, flow.initialSend)
     this.#arm(flow, flow.roundTrip.timeout)
@@ -281,16 +287,19 @@ export class Tcp implements FlowEnds {
     flow.state = state.CLOSED
     this.table.remove(flow)
     this.output.forget(flow)
-    this.#core.unwatch(flow.fd, flow.tag)
+    this.#core.forget(flow.fd)
     if (abort) abortSocket(flow.fd)
     else closeFd(flow.fd)
     flow.held.release()
+    flow.taken.release()
   }
 
   onTimer(now: number): void {
     this.output.onTimer(now)
     if (this.table.all.size > 0) this.#core.wakeAt(now + KEEP_ALIVE_LOOK_MS)
     for (const flow of this.table.all) {
+      // Hours before it matters, and for those only that live so long.
+      if (!flow.asksPeer && now - flow.openedAt >= KEEP_ALIVE_LOOK_MS) this.#askPeer(flow)
       if (flow.deadline === 0) {
         if (flow.state >= state.ESTABLISHED && now - flow.lastHeard >= KEEP_ALIVE_MS) this.#keepAlive(flow, now)
         continue
@@ -300,6 +309,11 @@ export class Tcp implements FlowEnds {
         this.#expired(flow, now)
       } else this.#core.wakeAt(flow.deadline)
     }
+  }
+
+  #askPeer(flow: TcpFlow): void {
+    flow.asksPeer = true
+    if (!flow.unix) keepAlive(flow.fd)
   }
 
   /** A guest that has been silent for long is asked whether it still knows the connection (RFC 9293, 3.8.4). */

@@ -169,6 +169,7 @@ export class RawGuest {
 
   close(): void {
     this.stack.close()
+    this.poll.close()
   }
 }
 

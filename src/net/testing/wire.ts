@@ -263,6 +263,7 @@ export class Wire {
 
   close(): void {
     this.stack.close()
+    this.poll.close()
     closeFd(this.#fd)
     spawnSync('ip', ['netns', 'del', this.namespace])
   }

@@ -1,4 +1,5 @@
 /** How long a device keeps the vCPU of its own thread waiting: one that does so too often is better off on another. */
+import { performance } from 'node:perf_hooks'
 import type { VirtioDevice } from '../device.ts'
 
 /** One turn of requests that takes so long, or all of a second's: a disk that is slow, or busy. */

@@ -5,8 +5,7 @@
  */
 import type { InterruptLine } from '../../accel/interrupt.ts'
 import { hearBell } from '../../host/bell.ts'
-import { drainEventFd } from '../../host/event-fd.ts'
-import { POLLIN, type PollSet } from '../../host/poll.ts'
+import { EDGES, POLLIN, type PollSet } from '../../host/poll.ts'
 import { DirtyLog } from '../../memory/dirty-log.ts'
 import type { GuestMemory } from '../../memory/guest-memory.ts'
 import type { DeviceLink, VirtioDevice } from '../device.ts'
@@ -92,16 +91,9 @@ export class VirtioTransport implements DeviceLink {
       hearBell(controlFd, () => this.serveControl())
       for (const [queue, { fd }] of doorbells.entries()) hearBell(fd, () => this.#kicked(queue))
     } else {
-      this.poll.add(controlFd, POLLIN, () => {
-        drainEventFd(controlFd)
-        this.serveControl()
-      })
-      for (const [queue, { fd }] of doorbells.entries()) {
-        this.poll.add(fd, POLLIN, () => {
-          drainEventFd(fd)
-          this.serve(queue)
-        })
-      }
+      // Each ring is an edge: what the bells count is of no interest, and they are never read.
+      this.poll.add(controlFd, POLLIN | EDGES, () => this.serveControl())
+      for (const [queue, { fd }] of doorbells.entries()) this.poll.add(fd, POLLIN | EDGES, () => this.serve(queue))
     }
   }
 

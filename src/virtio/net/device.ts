@@ -118,7 +118,8 @@ export class NetDevice implements VirtioDevice {
   #move(bytes: number): void {
     const { turn } = this.#link.poll
     if (turn !== this.#turn) {
-      this.#moved *= 2 ** (this.#turn - turn)
+      const turns = turn - this.#turn
+      this.#moved = turns < 31 ? Math.floor(this.#moved / (1 << turns)) : 0
       this.#turn = turn
     }
     this.#moved += bytes

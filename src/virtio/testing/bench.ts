@@ -28,6 +28,7 @@ export class DeviceBench<Device extends VirtioDevice = VirtioDevice> {
   readonly poll: PollSet
   readonly slot: VirtioSlot
   readonly device: Device
+  readonly #ownPoll: PollSet | undefined
   readonly transport: VirtioTransport
   readonly driver: DriverModel
   /** What the transport reported as not being the guest's fault. */
@@ -36,7 +37,8 @@ export class DeviceBench<Device extends VirtioDevice = VirtioDevice> {
   constructor(device: Device, options: BenchOptions = {}) {
     const index = options.index ?? 0
     this.memory = options.memory ?? GuestMemory.create(options.sizeMib ?? 32)
-    this.poll = options.poll ?? new PollSet()
+    this.#ownPoll = options.poll ? undefined : new PollSet()
+    this.poll = options.poll ?? this.#ownPoll!
     this.device = device
     this.slot = makeSlot(this.memory, index, device.queueSizes.length)
     const { fd } = this.slot.interrupt as { readonly fd: number }
@@ -81,6 +83,7 @@ export class DeviceBench<Device extends VirtioDevice = VirtioDevice> {
 
   close(): void {
     this.transport.close()
+    this.#ownPoll?.close()
     closeSlot(this.slot)
   }
 }

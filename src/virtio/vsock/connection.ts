@@ -34,7 +34,7 @@ export class Connection {
   gone = false
   /** The socket's other end is closed altogether. */
   hungUp = false
-  /** What poll() is asked for; -1 when it is not asked at all. */
+  /** What the poll set is asked for; -1 when it is not asked at all. */
   events = -1
   /** Bytes from the guest that its socket had no room for: a ring, made when first needed. */
   backlog: Uint8Array | undefined

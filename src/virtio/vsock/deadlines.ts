@@ -1,15 +1,13 @@
 /** Things that must happen within the same time each, watched by one alarm in the device's poll loop. */
-import { closeFd } from '../../host/file.ts'
-import { POLLIN, type PollSet } from '../../host/poll.ts'
-import { TimerFd } from '../../host/timer-fd.ts'
+import type { Alarm, PollSet } from '../../host/poll.ts'
 
 export class Deadlines<T> {
   readonly #milliseconds: number
   readonly #expired: (item: T) => void
-  readonly #timer = new TimerFd()
   /** In the order in which they were added, which is the order in which they are due. */
   readonly #due = new Map<T, number>()
   #poll: PollSet | undefined
+  #alarm: Alarm | undefined
 
   /** `expired` hears of each item that was neither finished nor dropped in time. It throws nothing. */
   constructor(milliseconds: number, expired: (item: T) => void) {
@@ -19,20 +17,23 @@ export class Deadlines<T> {
 
   start(poll: PollSet): void {
     this.#poll = poll
-    poll.add(this.#timer.fd, POLLIN, () => this.#ring())
+    this.#alarm = poll.addAlarm(() => this.#ring())
   }
 
   /** Forgets everything. */
   stop(): void {
-    this.#poll?.remove(this.#timer.fd)
+    if (this.#alarm !== undefined) this.#poll?.removeAlarm(this.#alarm)
+    this.#alarm = undefined
     this.#poll = undefined
     this.#due.clear()
   }
 
+  /** Only between `start` and `stop`. */
   add(item: T): void {
-    this.#due.set(item, performance.now() + this.#milliseconds)
+    const poll = this.#poll!
+    this.#due.set(item, poll.now() + this.#milliseconds)
     // One that rings for an item that is gone by then costs a turn of the loop, and nothing else.
-    if (this.#due.size === 1) this.#timer.set(this.#milliseconds)
+    if (this.#due.size === 1) this.#alarm!.at = poll.now() + this.#milliseconds
   }
 
   finish(item: T): void {
@@ -40,20 +41,14 @@ export class Deadlines<T> {
   }
 
   #ring(): void {
-    this.#timer.drain()
-    const now = performance.now()
+    const now = this.#poll!.now()
     for (const [item, at] of this.#due) {
       if (at > now) {
-        this.#timer.set(at - now)
+        this.#alarm!.at = at
         return
       }
       this.#due.delete(item)
       this.#expired(item)
     }
-  }
-
-  close(): void {
-    this.stop()
-    closeFd(this.#timer.fd)
   }
 }

@@ -580,6 +580,6 @@ export class VsockDevice implements VirtioDevice {
 
   close(): void {
     this.#listener.close()
-    this.#asked.close()
+    this.#asked.stop()
   }
 }

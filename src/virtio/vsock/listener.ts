@@ -107,7 +107,6 @@ export class ConnectListener {
 
   close(): void {
     this.stop()
-    this.#deadlines.close()
     closeFd(this.#fd)
     try {
       unlinkSync(this.#path)

@@ -47,7 +47,7 @@ export class DeviceWorker implements DeviceHost {
         resolve()
       })
     })
-    // A thread blocked in poll() would hold the process at its exit.
+    // A thread blocked in its loop would hold the process at its exit.
     this.#forgetExit = atProcessExit(() => {
       Atomics.store(this.#exiting, 0, 1)
       signalEventFd(this.#wakeFd)

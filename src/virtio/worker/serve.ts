@@ -1,5 +1,5 @@
 /**
- * The loop of a device worker: one blocking poll() over doorbells, control and host descriptors. Commands from the main
+ * The loop of a device worker: one blocking wait over doorbells, control and host descriptors. Commands from the main
  * thread come through a message port that is read when an eventfd says so, so that the loop returns to
  * Node's own event loop only for those that have to wait for something.
  */
@@ -39,6 +39,7 @@ class DeviceServer {
       if (this.#arrived) await this.#commands()
     }
     this.#table.close()
+    for (const set of [this.#poll, this.#idle]) set.close()
     this.#start.port.close()
   }
 

@@ -35,6 +35,7 @@ function awaitInterrupt(slot: VirtioSlot): void {
   const set = new PollSet()
   set.add(fd, POLLIN, () => void drainEventFd(fd))
   expect(set.wait(5000)).toBe(1)
+  set.close()
 }
 
 function blk(driver: DriverModel, slot: VirtioSlot, type: number, sector: number, data: Uint8Array): Uint8Array {

@@ -1,5 +1,5 @@
 /** One alarm that a poll loop can wait for. */
-import { check, sys } from './libc.ts'
+import { check, sys } from '../libc.ts'
 
 const CLOCK_MONOTONIC = 1
 const TFD_NONBLOCK = 0o4000
