@@ -34,7 +34,9 @@ it('a VMM that another process starts from a snapshot is used, and not waited fo
   await sleep(50)
   expect(isOver).toBe(false)
   removePending(folder)
-  const control = await ControlServer.listen(folder.controlSocket, { status: () => ({ isEnding: false }) })
+  const control = await ControlServer.listen(folder.controlSocket, {
+    status: () => ({ isReady: true, isEnding: false }),
+  })
   try {
     await failure
   } finally {

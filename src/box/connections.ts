@@ -97,23 +97,23 @@ export class BoxConnections {
     }
     return open().catch(async (error: Error) => {
       // It was just ending, or being put aside because nobody used it; or it is starting, and not there yet.
-      const isEnding = readPending(this.#folder) !== undefined || (await this.#isEnding())
-      if (isEnding === false) throw error
-      if (isEnding) await this.#vmmEndedOrReplaced()
+      const vmm = await this.#askVmm()
+      if (readPending(this.#folder) !== undefined || vmm?.isEnding) await this.#vmmEndedOrReplaced()
+      else if (vmm?.isReady) throw error
       else await this.vmmSettled()
       await this.#owner.start()
       return open()
     })
   }
 
-  /** Whether the VMM has begun to end, or has ended; undefined: it does not listen, because it has not begun to or does no longer. */
-  async #isEnding(): Promise<boolean | undefined> {
+  /** How far the VMM is; undefined: it does not listen, because it has not begun to or does no longer. */
+  async #askVmm(): Promise<Pick<VmmStatus, 'isReady' | 'isEnding'> | undefined> {
     const control = await ControlClient.connect(this.#folder.controlSocket)
     if (!control) return undefined
     try {
-      return (await control.call<VmmStatus>('status')).isEnding
+      return await control.call<VmmStatus>('status')
     } catch {
-      return true
+      return { isReady: false, isEnding: true }
     } finally {
       control.close()
     }
@@ -147,17 +147,22 @@ export class BoxConnections {
   }
 
   /**
-   * Waits until there is no VMM, or one that listens. One that does not is about to end, or to listen: whoever started it may have been killed, and it goes on
-   * without them.
+   * Waits until there is no VMM, or one whose guest is ready, or which ends. Whoever started one that is neither may have been killed, and it goes
+   * on without them.
    */
   async vmmSettled(): Promise<void> {
-    while (this.hasVmm && !(await this.control())) await sleep(POLL_MS)
+    while (this.hasVmm) {
+      const vmm = await this.#askVmm()
+      if (vmm?.isReady || vmm?.isEnding) break
+      await sleep(POLL_MS)
+    }
+    await this.control()
   }
 
   /** Waits until the VMM has ended; or until there is one that goes on, which another process has started meanwhile from the snapshot that the box waits at. */
   async #vmmEndedOrReplaced(): Promise<void> {
     while (this.hasVmm) {
-      if (readPending(this.#folder) === undefined && (await this.#isEnding()) === false) return
+      if (readPending(this.#folder) === undefined && (await this.#askVmm())?.isEnding === false) return
       await sleep(POLL_MS)
     }
     await this.vmmEnded()

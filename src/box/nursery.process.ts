@@ -170,6 +170,8 @@ async function becomeVmm(
       writeSync(ready, 'r')
       closeSync(ready)
     },
+    // We would have been killed with it.
+    isThere: true,
     onGone: listener => channel.onGone(listener),
     leave: () => channel.leave(),
   }

@@ -45,7 +45,7 @@ export class VmmProcess {
 
   /** Which box it is for. It writes its log there, and reads what the box is. */
   assign({ path, id }: { readonly path: string; readonly id: string }): void {
-    this.#say({ box: { path, id } })
+    this.#say({ box: { path, id }, owner: process.pid })
   }
 
   launch(plan: LaunchPlan): void {

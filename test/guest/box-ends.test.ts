@@ -1,7 +1,17 @@
 /** Every way in which a box ends, and that it is listed, stopped, startable or gone afterwards as it should be. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -9,6 +19,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { startVmm } from '../../src/box/start.ts'
 import type { BoxExit } from '../../src/box/vmm/launch.ts'
+import { ProcessLock } from '../../src/host/process-lock.ts'
 import { buildInitramfs } from '../../src/image/initramfs.ts'
 import { kernelsFolder } from '../../src/image/kernel/cache.ts'
 import { findKernel } from '../../src/image/kernel/find.ts'
@@ -53,6 +64,51 @@ const environment = { ...process.env, VITRINE_HOME: home }
 function cli(...args: string[]): { stdout: string; stderr: string; status: number | null } {
   return spawnSync(process.execPath, [CLI, ...args], { encoding: 'utf8', env: environment, timeout: LIMIT_MS })
 }
+
+/** Processes of a VMM that are children of `parent`. */
+const vmmsOf = (parent: number): number[] =>
+  readdirSync('/proc')
+    .filter(name => /^\d+$/.test(name))
+    .map(Number)
+    .filter(pid => {
+      try {
+        const ppid = Number(/\) \S (\d+)/.exec(readFileSync(`/proc/${pid}/stat`, 'latin1'))?.[1])
+        return ppid === parent && readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes('vmm.process')
+      } catch {
+        // It ended meanwhile.
+        return false
+      }
+    })
+
+describe('a box whose start was killed', () => {
+  it('is not taken by a VMM that nobody waits for any more', { timeout: LIMIT_MS * 2 }, async () => {
+    const box = await Box.create({ name: 'orphaned', detach: true }, runtime)
+    started.push(box)
+    const locked = (): boolean => ProcessLock.isHeld(box.folder.vmmLock)
+    for (let attempt = 1; ; attempt++) {
+      await box.stop()
+      const starter = spawn(process.execPath, [CLI, 'start', box.name], { env: environment, stdio: 'ignore' })
+      const ended = once(starter, 'close')
+      await until('it has a VMM', () => vmmsOf(starter.pid!).length > 0)
+      const [orphan] = vmmsOf(starter.pid!)
+      // It knows its box then, and is stopped before it has the box's lock; or too late.
+      await sleep(attempt * 5)
+      process.kill(orphan!, 'SIGSTOP')
+      await sleep(500)
+      const isInTime = !locked()
+      starter.kill('SIGKILL')
+      await ended
+      const before = new Set(vmmsOf(process.pid))
+      const start = isInTime ? box.start() : undefined
+      if (start) await until('there is another one', () => vmmsOf(process.pid).some(pid => !before.has(pid)))
+      process.kill(orphan!, 'SIGCONT')
+      await start
+      expect((await box.exec('echo', ['here'])).stdout).toBe('here\n')
+      if (isInTime && attempt >= 3) break
+      if (attempt === 20) throw new Error('no VMM could be stopped in time')
+    }
+  })
+})
 
 describe('a box that another process made', () => {
   it('ends with its owner, is listed, starts again, and stops when nobody uses it', {

@@ -41,7 +41,8 @@ export const CHANNEL = 3
 
 /** From the process that starts a VMM to it: first which box it is for, then what to start. */
 export type OwnerMessage =
-  | { readonly box: { readonly path: string; readonly id: string } }
+  /** `owner`: the process that says it. */
+  | { readonly box: { readonly path: string; readonly id: string }; readonly owner: number }
   | { readonly plan: LaunchPlan }
 
 /** From the VMM process to the process that started it. */
@@ -75,6 +76,8 @@ export interface VmmStatus {
   readonly pid: number
   readonly accel: AcceleratorName
   readonly stages: BootStages
+  /** Its guest can be used. */
+  readonly isReady: boolean
   /** Its end has begun: it takes nothing on any more. */
   readonly isEnding: boolean
 }

@@ -12,6 +12,8 @@ export class OwnerChannel implements VmmOwner {
   readonly #name: object
   #gone = false
   #onGone: (() => void)[] = []
+  /** The owner's process, when it has said so. */
+  #owner: number | undefined
 
   /** `name` goes along with every message: several may speak through the same socket. Nobody may shut it down then, only let go of it. */
   constructor(name: object = {}) {
@@ -33,7 +35,11 @@ export class OwnerChannel implements VmmOwner {
       return
     }
     this.#socket.ref()
-    onLines(this.#socket, line => hear(JSON.parse(line) as OwnerMessage))
+    onLines(this.#socket, line => {
+      const message = JSON.parse(line) as OwnerMessage
+      if ('box' in message) this.#owner = message.owner
+      hear(message)
+    })
   }
 
   tell(message: VmmMessage): Promise<void> {
@@ -41,6 +47,11 @@ export class OwnerChannel implements VmmOwner {
       if (this.#gone || this.#socket.destroyed) resolve()
       else this.#socket.write(`${JSON.stringify({ ...this.#name, ...message })}\n`, () => resolve())
     })
+  }
+
+  /** Asked of the kernel: that the channel has ended is heard only later. */
+  get isThere(): boolean {
+    return this.#owner === undefined || process.ppid === this.#owner
   }
 
   onGone(listener: () => void): void {

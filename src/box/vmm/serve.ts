@@ -24,6 +24,8 @@ const KEEP_CODE_MS = 3000
 export interface VmmOwner {
   /** Resolves when it was sent, or nobody is there. */
   tell(message: VmmMessage): Promise<void>
+  /** Whether it lives still. */
+  readonly isThere: boolean
   /** Hears once that the owner has ended. */
   onGone(listener: () => void): void
   /** The box lives on without it. */
@@ -60,12 +62,18 @@ async function serve(
   const plan = await planned
   const lock = await ProcessLock.acquire(folder.vmmLock, 'exclusive', LOCK_WAIT_MS)
   if (!lock) throw new BoxError('WRONG_STATE', 'the box is running already')
+  if (!owner.isThere) {
+    // It was killed before the box had a VMM: somebody else may start one any moment, and would find us in the way.
+    lock.release()
+    throw new BoxError('VMM_FAILED', 'the process that started it ended')
+  }
   const vmm = await Vmm.start(folder, record, plan, mapped)
   if (plan.announce) void owner.tell({ type: 'running' })
   const { config } = record
   const detach = plan.detach ?? config.detach
   const stopped = { reason: 'stopped', message: 'it was stopped', exitCode: null } as const
   let control: ControlServer | undefined
+  let isReady = false
   // One that was to go on from a snapshot and cannot is not lost; nor is one that is ended to be put back to a snapshot.
   let isKept = plan.restore !== undefined && plan.restore.owner !== 'template'
   if (!detach) {
@@ -76,7 +84,7 @@ async function serve(
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void vmm.stop(stopped))
   try {
     control = await ControlServer.listen(folder.controlSocket, {
-      status: () => ({ pid: process.pid, accel: plan.accel, stages: vmm.stages, isEnding: vmm.isEnding }),
+      status: () => ({ pid: process.pid, accel: plan.accel, stages: vmm.stages, isReady, isEnding: vmm.isEnding }),
       stop: params => {
         const asked = params as { graceMs?: number; keep?: boolean } | null
         isKept = asked?.keep === true
@@ -94,6 +102,8 @@ async function serve(
     await vmm.becomeReady(plan.silenceMs)
     isKept = false
     if (plan.template !== undefined) await vmm.leaveTemplate(plan.template)
+    // Not before: what is done in the guest would be in the template.
+    isReady = true
     const output = openSync(folder.outputLog, 'a', 0o600)
     vmm.ended.finally(() => closeSync(output)).catch(() => {})
     await owner.tell({ type: 'ready', stages: vmm.stages })
