@@ -31,8 +31,10 @@ const lookUp = ({ name, result, args }: Declaration): Foreign => libc().func(nam
 /** Has every function looked up now: for a process that will be forked, so that its children need not. */
 export const lookUpAll = (): void => {
   for (const each of unused.values()) each()
+  for (const each of optionals) each()
 }
 const unused = new Map<string, () => Foreign>()
+const optionals: (() => unknown)[] = []
 
 /** Puts a function in the place of each declaration that looks it up when it is first called, and gives way to it. */
 function lookedUpLater<Table extends Readonly<Record<string, unknown>>>(declarations: Table): Table {
@@ -171,7 +173,7 @@ export const sys = lookedUpLater({
 /** Functions that this process may not have; undefined, unless it has all of them. */
 function optional<Table extends Readonly<Record<string, unknown>>>(declarations: Table): () => Table | undefined {
   let found: Table | undefined | null = null
-  return () => {
+  const look = (): Table | undefined => {
     if (found === null) {
       try {
         const entries = Object.entries(declarations).map(([key, each]) => [key, lookUp(each as Declaration)])
@@ -182,6 +184,8 @@ function optional<Table extends Readonly<Record<string, unknown>>>(declarations:
     }
     return found
   }
+  optionals.push(look)
+  return look
 }
 
 /** What malloc() can be told; glibc only. */

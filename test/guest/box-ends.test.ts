@@ -107,6 +107,7 @@ describe('a box whose start was killed', () => {
       if (isInTime && attempt >= 3) break
       if (attempt === 20) throw new Error('no VMM could be stopped in time')
     }
+    await box.remove({ force: true })
   })
 })
 
